@@ -33,7 +33,6 @@ from ..tools.browser.snapshot.storage_file import MAX_BYTES, parse_storage_state
 from ..tools.foreign_file import read_foreign
 from ..tools.logins.audit import LoginAudit
 from ..tools.logins.config import BrowserLoginConfig
-from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS
 from .console import console_address, open_page
 from .output import CommandError, say
@@ -153,13 +152,7 @@ async def lend(config: Config, store: SQLStore, arguments: CommandLine) -> int:
 
 
 async def import_login(
-    config: Config,
-    store: SQLStore,
-    sealing: LoginSealing,
-    audit: LoginAudit,
-    owner: Principal,
-    name: str,
-    file: Path,
+    config: Config, store: SQLStore, audit: LoginAudit, owner: Principal, name: str, file: Path
 ) -> int:
     """Store what a storage state has of the sites of a login, in place of its earlier value. Return the exit code."""
     settings = config.logins.get(name)
@@ -182,7 +175,7 @@ async def import_login(
         issuer="",
         state=UNCHECKED,
         since=SystemClock().now(),
-        sealed=await sealing.seal(encode_value(value)),
+        sealed=await store.logins.seal(owner.key, encode_value(value)),
     )
     await audit.admit("import", owner.key, name)
     if not await store.logins.put(record):

@@ -26,7 +26,6 @@ from ..sessions.times import timestamp
 from ..tools.logins.audit import LoginAudit
 from ..tools.logins.config import BrowserLoginConfig
 from ..tools.logins.keys import KEY_BYTES, Keys
-from ..tools.logins.sealing import LoginSealing
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages, Visit
 from ..tools.upstream.oauth.logins import KIND, ServiceLogins
@@ -63,9 +62,8 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                     return _show(login, json=arguments.json)
             return complain(f"there is no login {arguments.name}", NOT_FOUND)
         clock, audit = SystemClock(), _audit(config, store)
-        sealing = LoginSealing(config.data, config.logins_key)
         if arguments.action == "add" and arguments.key:
-            keys = Keys(config.logins, store, clock, sealing, audit)
+            keys = Keys(config.logins, store, clock, audit)
             return await _add_key(keys, owner, arguments.name)
         if arguments.action == "add" and isinstance(
             config.logins.get(arguments.name), BrowserLoginConfig
@@ -73,7 +71,7 @@ async def _run(config: Config, arguments: CommandLine) -> int:
             return await log_in(config, store, owner, arguments)
         if arguments.action == "import":
             file = Path(arguments.file)
-            return await import_login(config, store, sealing, audit, owner, arguments.name, file)
+            return await import_login(config, store, audit, owner, arguments.name, file)
         if arguments.action == "take-back":
             return await take_back(store, audit, owner, arguments.name)
         if arguments.action == "check":
@@ -84,7 +82,7 @@ async def _run(config: Config, arguments: CommandLine) -> int:
                 return complain(f"there is no login at {arguments.name}", NOT_FOUND)
             say(f"The login at {arguments.name} is forgotten; its site may still know it.")
             return OK
-        logins = ServiceLogins(store, clock, sealing, audit)
+        logins = ServiceLogins(store, clock, audit)
         if arguments.action == "revoke":
             return await _revoke(logins, owner, arguments.name)
         found = await store.logins.find(owner.key, arguments.name)

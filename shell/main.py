@@ -141,7 +141,7 @@ def _run_configured(arguments: CommandLine) -> int:
 
                 return run_tokens(config, arguments)
             case "principals":
-                if arguments.action in ("revoke", "restore"):
+                if arguments.action in ("revoke", "restore", "forget"):
                     from .principals.revocations import run as run_revocations
 
                     return run_revocations(config, arguments)

@@ -24,7 +24,6 @@ from ..sessions.one_line import one_line
 from ..tools.browser.config import BrowserConfig
 from ..tools.logins.audit import LoginAudit
 from ..tools.logins.keys import Keys
-from ..tools.logins.sealing import LoginSealing
 from ..tools.processes.ledger import Ledger
 from ..tools.upstream.config import UnusableConfig, UpstreamConfig
 from ..tools.upstream.identity import transport_of
@@ -189,9 +188,8 @@ async def _opened_keys(
         if any(each.key_names for each in upstreams):
             with suppress(StoreUnavailable):
                 store = await stack.enter_async_context(store_of(config))
-                folder, clock = None if config.ephemeral else config.data, SystemClock()
-                sealing = LoginSealing(folder, config.logins_key)
-                keys = Keys(config.logins, store, clock, sealing, LoginAudit(None, clock))
+                clock = SystemClock()
+                keys = Keys(config.logins, store, clock, LoginAudit(None, clock))
         yield keys
 
 

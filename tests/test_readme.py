@@ -267,7 +267,7 @@ def default_of(setting: str) -> str:
 def test_the_settings_of_the_page_can_be_loaded(name: str, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.txt"
     write_tokens(tokens, "3f1d0c6e9a7b4d2f8e5c1a0b9d8e7f6a alice\n")
-    variables = ("BROWSER_KEY", "STORE_PASSWORD", "INTROSPECTION_SECRET")
+    variables = ("BROWSER_KEY", "SEALING_KEY", "STORE_PASSWORD", "INTROSPECTION_SECRET")
     for settings in blocks(name, "toml"):
         path = tmp_path / "statehold.toml"
         path.write_text(settings)

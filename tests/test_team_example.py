@@ -31,7 +31,7 @@ def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
     assert found
     for settings in found:
         config.write_text(settings)
-        load(config=config, environ={"BROWSER_KEY": "k" * 32, "CONSOLE_SECRET": "s"})
+        load(config=config, environ={"SEALING_KEY": "k" * 32, "CONSOLE_SECRET": "s"})
 
 
 def test_the_page_names_tests_that_exist() -> None:

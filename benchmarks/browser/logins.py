@@ -19,10 +19,9 @@ from ..servers import running
 from .bare import shell
 from .browsers import CONFIG, possible
 
-from support.lent_logins import StoredLogin  # isort: skip - found by ..servers
+from support.lent_logins import StoredLogin, keyring_of  # isort: skip - found by ..servers
 from support.login_site import LoginSite, serve_logins  # isort: skip
 from statehold.sessions.store.sql import SQLStore
-from statehold.tools.logins.sealing import LoginSealing
 
 KEY = "a-key-of-the-benchmarks-with-32-characters"
 HAND_OVER_MS = 150.0
@@ -30,7 +29,8 @@ MORE_MS = 10.0
 ANSWERS = 3
 """Answers that the page of a holder gets before the login goes on."""
 SETTINGS = """\
-logins_key = "{key}"
+[sealing]
+keys = ["{key}"]
 [store]
 url = "{url}"
 [cluster]
@@ -81,15 +81,14 @@ async def _sessions(folder: Path, url: str, site: LoginSite) -> AsyncGenerator[l
             node.mkdir()
             config = node / "statehold.toml"
             settings = SETTINGS.format(key=KEY, url=url, site=site.address)
-            top, _, rest = settings.partition("\n")
-            config.write_text(f"{top}\n{CONFIG.format(shell=shell())}{rest}", encoding="utf-8")
+            config.write_text(f"{CONFIG.format(shell=shell())}{settings}", encoding="utf-8")
             command = statehold(node / "data", config, "serve", "--port", str(port))
             stack.enter_context(http_server(command, node))
             asking = await stack.enter_async_context(Asking(port))
             created = await asking.first("session_create", {})
             sessions.append(_Session(asking, created["session_id"]))
-        async with SQLStore.remote(url) as store:
-            await StoredLogin(store, LoginSealing(None, KEY), site).save()
+        async with SQLStore.remote(url, keyring=keyring_of(KEY)) as store:
+            await StoredLogin(store, site).save()
         yield sessions
 
 

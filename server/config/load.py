@@ -250,6 +250,9 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
         if "url" in store:
             where = Location(layer.name, ("store", "url"))
             store["url"] = expand(store["url"], where, layer.base, environ)
+    if isinstance(sealing := values.get("sealing"), dict):
+        where = Location(layer.name, ("sealing",))
+        values["sealing"] = expand(sealing, where, layer.base, environ)
     if isinstance(cluster := values.get("cluster"), dict):
         cluster = values["cluster"] = dict(cast(JSON, cluster))
         if isinstance(file := cluster.get("keys_file"), str):

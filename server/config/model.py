@@ -39,6 +39,7 @@ from .sections import (
     LogSettings,
     NotifySettings,
     RecoverySettings,
+    SealingSettings,
     ServerSettings,
     StoreSettings,
     SummarySettings,
@@ -128,11 +129,6 @@ class Config(Section):
         default=True,
         description="Resume a paused session when it is called. `false`: the call gets `session_paused`.",
     )
-    logins_key: str | None = Field(
-        default=None,
-        min_length=16,
-        description="Secret that encrypts the logins at services, the same on every node. Default: a file in `data`.",
-    )
     namespace: NameOrNone = Field(
         default="", description="Namespace of sessions whose caller names none."
     )
@@ -155,6 +151,7 @@ class Config(Section):
     summary: SummarySettings = Field(default_factory=SummarySettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
+    sealing: SealingSettings = Field(default_factory=SealingSettings)
     cluster: ClusterSettings = Field(default_factory=ClusterSettings)
     timeouts: TimeoutSettings = Field(default_factory=TimeoutSettings)
     limits: LimitSettings = Field(default_factory=LimitSettings)

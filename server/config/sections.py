@@ -23,6 +23,7 @@ from ...access.config.types import (
     SomeSeconds,
     is_protected_url,
     not_bool,
+    split,
 )
 from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
@@ -226,6 +227,25 @@ class StoreSettings(Section):
     url_file: Path | None = Field(
         default=None, description="File that holds such a URL, and nothing else."
     )
+
+
+class SealingSettings(Section):
+    """The keys that encrypt the content of the store."""
+
+    keys: Annotated[list[SecretStr], BeforeValidator(split)] = Field(
+        default_factory=list[SecretStr],
+        description="Keys of at least 16 characters, as `${NAME}` or `${file:PATH}`, the same on every node. The first "
+        "seals the store; the others are former ones.",
+    )
+    command: list[str] = Field(
+        default_factory=list[str],
+        description="A command that prints the keys instead, one on each line. It has 20 seconds.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the store is sealed."""
+        return bool(self.keys or self.command)
 
 
 class KeeperSettings(Section):

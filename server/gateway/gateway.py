@@ -26,7 +26,6 @@ from ...sessions.registry import Registry
 from ...sessions.services import Service, ToolSpec
 from ...tools.logins.audit import LoginAudit
 from ...tools.logins.keys import Keys
-from ...tools.logins.sealing import LoginSealing
 from ...tools.own.control_tools import ConsoleAddress
 from ...tools.own.toolsets import build_own_tools
 from ...tools.pins.definitions import Kind
@@ -143,17 +142,15 @@ class Gateway:
         """The connections to other nodes of the data folder; None without a data folder, and before this node has joined
         them: the keys and certificates of a cluster are read then."""
         self._has_local_callers = has_local_callers
-        folder = None if config.ephemeral else config.data
-        sealing = LoginSealing(folder, config.logins_key)
         required = config.audit == "required"
         log = None if config.audit == "off" else AuditLog(store, node.id, is_required=required)
         clock = clock or SystemClock()
         audit = LoginAudit(log, clock)
-        self.logins = ServiceLogins(store, clock, sealing, audit)
-        self.keys = Keys(config.logins, store, clock, sealing, audit)
+        self.logins = ServiceLogins(store, clock, audit)
+        self.keys = Keys(config.logins, store, clock, audit)
         notes = ServiceNotes()
         self.pins = Pins(store, clock, config.pins_mode, notes.add)
-        self._leases = browser_logins_of(config, store, sealing, clock, audit, self._groups_of)
+        self._leases = browser_logins_of(config, store, clock, audit, self._groups_of)
         self.own_ports = set[int]() if port is None else {port}
         """The ports that this process serves: no page of a session can reach them."""
         self.logins.own_ports = self.own_ports

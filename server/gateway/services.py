@@ -15,7 +15,6 @@ from ...tools.browser.config import BrowserConfig
 from ...tools.logins.audit import LoginAudit
 from ...tools.logins.config import BrowserLoginConfig
 from ...tools.logins.keys import Keys
-from ...tools.logins.sealing import LoginSealing
 from ...tools.pins.pins import Pins
 from ...tools.processes.keeper_command import KeptChild
 from ...tools.processes.ledger import Ledger
@@ -94,7 +93,6 @@ def service_of(
 def browser_logins_of(
     config: Config,
     store: SQLStore,
-    sealing: LoginSealing,
     clock: Clock,
     audit: LoginAudit,
     groups_of: Callable[[str], Sequence[str]],
@@ -107,7 +105,7 @@ def browser_logins_of(
         return None
     from ...tools.browser.logins.leases import LoginLeases
 
-    return LoginLeases(settings, store, sealing, clock, audit, groups_of=groups_of)
+    return LoginLeases(settings, store, clock, audit, groups_of=groups_of)
 
 
 async def forget(services: Mapping[str, AnyService], session_id: str) -> None:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 from ...access.config.private_file import is_weak, read_private
 from ...access.config.types import ConfigError
 from ...sessions.store.dialect import FILE_NAME
+from ...sessions.store.sealing.keyring import Keyring
 from ...sessions.store.sql import SQLStore
+from ...tools.processes.command import run_command
 from ..config.model import Config
 from ..config.ports import KEY_LENGTH
+from ..config.sections import SealingSettings
+
+COMMAND_SECONDS: Final = 20.0
+"""Seconds that a command may take to print the sealing keys."""
 
 
 def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
@@ -22,21 +30,38 @@ def store_of(config: Config, *, replace_damaged: bool = False) -> SQLStore:
         StoreUnavailable: the driver is not installed.
     """
     retention, limits = config.timeouts.retention, config.journal_limits()
+    read_keys = partial(_sealing_keys, config.sealing) if config.sealing.enabled else None
+    keyring = Keyring(config.data, read_keys)
     if config.ephemeral:
         return SQLStore.memory(retention=retention, limits=limits)
     url = url_of(config)
     if url is None:
         return SQLStore.sqlite(
-            config.data, retention=retention, limits=limits, replace_damaged=replace_damaged
+            config.data,
+            retention=retention,
+            limits=limits,
+            keyring=keyring,
+            replace_damaged=replace_damaged,
         )
     _refuse_sqlite(url)
     if config.cluster.enabled and not url.startswith(("postgres:", "postgresql")):
         raise ConfigError("cluster.enabled: store.url has to name a PostgreSQL database")
     try:
-        return SQLStore.remote(url, retention=retention, limits=limits)
+        return SQLStore.remote(url, retention=retention, limits=limits, keyring=keyring)
     except ValueError as error:
         problem = str(error)
     raise ConfigError(f"store.url: {problem}")
+
+
+async def _sealing_keys(settings: SealingSettings) -> list[str]:
+    """
+    Raises:
+        CommandFailed: the command fails.
+    """
+    if not settings.command:
+        return [key.get_secret_value().strip() for key in settings.keys]
+    output = await run_command(settings.command, seconds=COMMAND_SECONDS)
+    return [line.strip() for line in output.splitlines() if line.strip()]
 
 
 def _refuse_sqlite(url: str) -> None:

@@ -311,13 +311,17 @@ class LiveSession:
         return row
 
     def _log(self, verb: str, cause: str | None, *, with_address: bool) -> None:
-        name = "" if self.record.name is None else f" {json.dumps(self.record.name)}"
+        # The log of a sealed store has no text of callers.
+        shown = None if self._store.seals_content else self.record.name
+        name = "" if shown is None else f" {json.dumps(shown)}"
         owner = Principal.of_key(self.record.owner)
         whose = "" if owner.key == LOCAL.key else f" of {json.dumps(owner.words)}"
         address = client_address.get() if with_address else ""
         whence = f" from {address}" if address else ""
         reason = (
-            "" if cause is None else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
+            ""
+            if cause is None or self._store.seals_content
+            else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
         )
         logger.info("session %s%s%s %s%s%s", self.id, name, whose, verb, whence, reason)
 

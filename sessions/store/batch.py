@@ -38,6 +38,7 @@ from .events import outbox
 from .people import audit_queries
 from .people.audit_queries import AuditAppend
 from .rows import Change, JournalAppend, Row, to_journal_append
+from .sealing.keyring import seal_rows
 
 WriteFunction: TypeAlias = Callable[[Connection], Any]
 """A unit that runs by itself."""
@@ -254,7 +255,8 @@ class _MergedChanges:
             (_OLD_SNAPSHOTS, saved_bindings),
         ):
             if rows:
-                execute_many(connection, statement, rows)
+                sealed_rows = seal_rows(connection, statement.table, rows)
+                execute_many(connection, statement, sealed_rows)
         # Nearly all batches have calls without files only, which are no events.
         entries = [
             row

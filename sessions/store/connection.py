@@ -32,6 +32,7 @@ from .dialect import (
     transaction,
 )
 from .file.store_folder import DataFolder
+from .sealing.columns import CURRENT
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -293,6 +294,7 @@ class KeptConnection:
             set_durable(connection, job.durable)
             self._durable = job.durable
         try:
+            CURRENT.set(connection)
             with transaction(connection):
                 assert job.work is not None
                 value = job.work(connection)

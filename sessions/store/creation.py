@@ -12,6 +12,7 @@ from ..lifecycle import OPEN
 from . import schema, tool_receipts
 from .dialect import among, pack_ids, wait_for_exclusive
 from .rows import Row
+from .sealing.keyring import name_forms, seal_rows
 
 _s = schema.session.c
 _open = _s.status.in_(sorted(OPEN))
@@ -55,7 +56,7 @@ def create(connection: Connection, works: Sequence[NewSession]) -> list[Exceptio
         (schema.receipt, [work.receipt for work in new if work.receipt is not None]),
     ):
         if rows:
-            connection.execute(insert(table), rows)
+            connection.execute(insert(table), seal_rows(connection, table, rows))
     return refusals
 
 
@@ -97,7 +98,12 @@ def _owners(connection: Connection, works: Sequence[NewSession]) -> dict[str, _O
         if owner in owners:
             continue
         mine = [other for other in works if other.session["owner"] == owner]
-        names = [other.session["name"] for other in mine if other.session["name"] is not None]
+        names = [
+            form
+            for other in mine
+            if other.session["name"] is not None
+            for form in name_forms(connection, owner, other.session["name"])
+        ]
         count, names_in_use = 0, set[tuple[str, str]]()
         if any(other.per_owner for other in mine):
             count = connection.scalar(_COUNT, {"owner": owner}) or 0

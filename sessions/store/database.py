@@ -28,6 +28,8 @@ from .dialect import (
 )
 from .file.store_folder import DatabaseDamaged, DataFolder
 from .schema import HEAD
+from .sealing.columns import SEALING
+from .sealing.keyring import Keyring
 from .upgrade import complete_revision, revision, upgrade
 
 T = TypeVar("T")
@@ -51,14 +53,19 @@ class Connections:
     """
 
     def __init__(
-        self, location: Location, busy_seconds: float, *, replace_damaged: bool = False
+        self,
+        location: Location,
+        busy_seconds: float,
+        keyring: Keyring,
+        *,
+        replace_damaged: bool = False,
     ) -> None:
         self._location = location
         self._replaces_damaged = replace_damaged
         self._busy_seconds = busy_seconds
         memory = location is None
         folder = location if isinstance(location, DataFolder) else None
-        writer, readers = _drivers(location, busy_seconds)
+        writer, readers = _drivers(location, busy_seconds, keyring)
         self._writer = KeptConnection(writer, forever=memory, folder=folder)
         self._readers = [KeptConnection(reader, folder=folder) for reader in readers]
         self._all = [self._writer, *self._readers]
@@ -212,16 +219,18 @@ class Connections:
 
 
 def _drivers(
-    location: Location, busy_seconds: float
+    location: Location, busy_seconds: float, keyring: Keyring
 ) -> tuple[DatabaseDriver, list[DatabaseDriver]]:
     """Return a closed connection that writes, and those that only read."""
+    options = {SEALING: keyring}
     if isinstance(location, RemoteDatabase):
         remote = location.engine(busy_seconds)
-        autocommit = {"isolation_level": "AUTOCOMMIT"}
-        return ServerDriver(remote, {}), [ServerDriver(remote, autocommit) for _ in range(READERS)]
+        autocommit = {**options, "isolation_level": "AUTOCOMMIT"}
+        readers = [ServerDriver(remote, autocommit) for _ in range(READERS)]
+        return ServerDriver(remote, options), [*readers]
     engine = make_engine(location.file if location else None, busy_seconds)
-    readers = [FileDriver(engine, {}) for _ in range(READERS if location else 0)]
-    return FileDriver(engine, {WRITES: True}), [*readers]
+    file_readers = [FileDriver(engine, options) for _ in range(READERS if location else 0)]
+    return FileDriver(engine, {**options, WRITES: True}), [*file_readers]
 
 
 def _means_damage(error: Exception) -> bool:

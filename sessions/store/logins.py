@@ -22,7 +22,9 @@ from ..errors import StoreUnavailable
 from . import schema
 from .base import LENDABLE, NEEDS_HUMAN, OK, RENEWING, REVOKED, UNCHECKED, LoginRecord, login_id
 from .rows import columns_of
-from .transactions import Queries, read_method, write_method
+from .sealing.encryption import DecryptionFailed
+from .sealing.keyring import Keyring
+from .transactions import Queries, Transactions, read_method, write_method
 
 USED_SECONDS: Final = 300.0
 """Seconds in which one record stands for all uses of a login."""
@@ -253,6 +255,41 @@ def take_back(connection: Connection, owner: str, name: str) -> bool:
 
 class LoginStore(Queries):
     """The logins, as methods of the store. It lives as long as its store."""
+
+    def __init__(self, transactions: Transactions, keyring: Keyring) -> None:
+        super().__init__(transactions)
+        self._keyring = keyring
+
+    async def seal(self, owner: str, value: str) -> bytes:
+        """Return the sealed value of a login of a principal.
+
+        Raises:
+            StoreUnavailable: there is no key, or the store does not answer.
+        """
+        await self._keyring.load()
+        try:
+            key = await self.transactions.read(lambda each: self._keyring.find_key(each, owner))
+            if key is None:
+                key = await self.transactions.write(lambda each: self._keyring.key_of(each, owner))
+        except DecryptionFailed as error:
+            raise StoreUnavailable(error.message) from None
+        return key.seal_bytes(value.encode())
+
+    async def open(self, login: LoginRecord) -> bytes:
+        """Return the value of a login.
+
+        Raises:
+            StoreUnavailable: it is sealed with another key, or there is none.
+        """
+        await self._keyring.load()
+        try:
+            return await self.transactions.read(
+                lambda each: self._keyring.open_bytes(each, login.sealed)
+            )
+        except DecryptionFailed as error:
+            raise StoreUnavailable(
+                f"the login {login.name} cannot be opened: {error.message}"
+            ) from None
 
     find = read_method(find)
     page = read_method(page)

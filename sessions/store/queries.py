@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, String, bindparam, func, select
+from sqlalchemy import Connection, Select, String, bindparam, func, select
 
 from ..journal.entries import OVERHEAD
 from ..lifecycle import OPEN
@@ -23,6 +23,7 @@ from . import journal_queries, rows, schema
 from .base import ClaimedSession
 from .dialect import among, check_storage, pack_ids, sync
 from .rows import columns_of
+from .sealing.keyring import name_forms
 
 ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its state, snapshots and journal."""
@@ -82,18 +83,25 @@ def get(connection: Connection, session_id: str, owner: str | None = None) -> Se
 
 def find(connection: Connection, owner: str, namespace: str, name: str) -> SessionRecord | None:
     """Return the open session of that name, None if there is none."""
-    parameters = {"owner": owner, "namespace": namespace, "name": name}
-    row = connection.execute(_FIND, parameters).first()
-    return None if row is None else rows.session_record(columns_of(row))
+    return _find(connection, _FIND, owner, namespace, name)
 
 
 def find_closed(
     connection: Connection, owner: str, namespace: str, name: str
 ) -> SessionRecord | None:
     """Return the session of that name that was closed last, None if there is none."""
-    parameters = {"owner": owner, "namespace": namespace, "name": name}
-    row = connection.execute(_FIND_CLOSED, parameters).first()
-    return None if row is None else rows.session_record(columns_of(row))
+    return _find(connection, _FIND_CLOSED, owner, namespace, name)
+
+
+def _find(
+    connection: Connection, statement: Select[Any], owner: str, namespace: str, name: str
+) -> SessionRecord | None:
+    for form in name_forms(connection, owner, name):
+        parameters = {"owner": owner, "namespace": namespace, "name": form}
+        row = connection.execute(statement, parameters).first()
+        if row is not None:
+            return rows.session_record(columns_of(row))
+    return None
 
 
 _SIZES = (

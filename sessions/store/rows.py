@@ -25,6 +25,7 @@ from ..records import (
 )
 from . import schema
 from .base import Write
+from .dialect.values import MARK
 
 Row = dict[str, Any]
 
@@ -33,9 +34,9 @@ def _optional(value: object) -> str | None:
     return None if value is None else dumps(value)
 
 
-def _without_nul(text: str | None) -> str | None:
-    """Return foreign text as it may be stored: NUL, which PostgreSQL cannot keep, is replaced."""
-    return text if text is None or "\0" not in text else text.replace("\0", "\ufffd")
+def _storable(text: str | None) -> str | None:
+    """Return foreign text as it may be stored: without NUL, which PostgreSQL cannot keep, and the mark of sealed texts."""
+    return text if text is None else text.replace("\0", "\ufffd").replace(MARK[0], "\ufffd")
 
 
 def _parse(text: str | None) -> Any:
@@ -69,9 +70,9 @@ def session_columns(values: Mapping[str, Any]) -> Row:
         elif key in ("metadata", "services"):
             row[key] = dumps(value)
         elif key == "reason":
-            row[key] = _without_nul(value)
+            row[key] = _storable(value)
         elif key == "control":
-            row[key] = None if value == _NO_CONTROL else _without_nul(value.model_dump_json())
+            row[key] = None if value == _NO_CONTROL else _storable(value.model_dump_json())
         else:
             row[key] = str(value) if key == "status" else value
     return row
@@ -100,7 +101,7 @@ def node_record(row: Mapping[str, Any]) -> NodeRecord:
 
 
 def binding_row(record: BindingRecord) -> Row:
-    status, problem = str(record.status), _without_nul(record.last_error)
+    status, problem = str(record.status), _storable(record.last_error)
     return {**record.__dict__, "status": status, "last_error": problem}
 
 
@@ -147,7 +148,7 @@ def _with_size(row: Row) -> Row:
     for text in (row["request"], row["result"], row["facts"], error):
         if text is not None:
             size += len(text) if text.isascii() else len(text.encode(errors="replace"))
-    row["error"] = None if error is None else _without_nul(error)
+    row["error"] = None if error is None else _storable(error)
     # A started call, or run, is counted when it ends.
     row["bytes"] = 0 if row["status"] in (STARTED, RUNNING) else size
     return row
@@ -162,6 +163,7 @@ def journal_record(row: Mapping[str, Any]) -> JournalRecord:
 def receipt_row(record: ReceiptRecord) -> Row:
     row = dict(record.__dict__)
     row["result"], row["error"] = _optional(record.result), _optional(record.error)
+    row["upstream"] = _storable(record.upstream)
     return row
 
 
@@ -171,7 +173,7 @@ def receipt_record(row: Mapping[str, Any]) -> ReceiptRecord:
 
 
 def summary_row(record: SummaryRecord) -> Row:
-    return {**record.__dict__, "text": _without_nul(record.text), "topics": dumps(record.topics)}
+    return {**record.__dict__, "text": _storable(record.text), "topics": dumps(record.topics)}
 
 
 def summary_record(row: Mapping[str, Any]) -> SummaryRecord:
@@ -179,7 +181,7 @@ def summary_record(row: Mapping[str, Any]) -> SummaryRecord:
 
 
 def credential_row(record: CredentialRecord) -> Row:
-    texts = {"name": _without_nul(record.name), "created_by": _without_nul(record.created_by)}
+    texts = {"name": _storable(record.name), "created_by": _storable(record.created_by)}
     row: Row = {**record.__dict__, "kind": record.kind.value, **texts}
     claims = {"role": row.pop("role"), "groups": list(row.pop("groups"))}
     return {**row, "claims": dumps(claims)}

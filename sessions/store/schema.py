@@ -1,7 +1,8 @@
 """The tables, as the newest migration leaves them.
 
-Columns are text, 64-bit integer and double only (plus the bytes of a snapshot), so that no value needs a converter for any
-database. JSON is text. A change here needs a migration and a new HEAD; a test compares the two.
+Columns are text, 64-bit integer and double only (plus some bytes), so that no value needs a converter for any database.
+Those with content of callers are read by a converter: a store may seal them. JSON is text. A change here needs a migration
+and a new HEAD; a test compares the two.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from sqlalchemy import (
 )
 
 from ..records import LABELS
+from .sealing.columns import BytesContent, Content, ControlContent, LabelContent, NameContent
 
-HEAD: Final = "0120"
+HEAD: Final = "0121"
 """The revision this program reads and writes."""
 
 metadata: Final = MetaData()
@@ -35,6 +37,11 @@ def _name(key: str, *, primary: bool = False) -> Column[str]:
 
 def _text(key: str, *, null: bool = False) -> Column[str]:
     return Column(key, Text, nullable=null)
+
+
+def _content(key: str, *, null: bool = False) -> Column[str]:
+    """A text of callers, which is sealed if the store seals."""
+    return Column(key, Content, nullable=null)
 
 
 def _integer(key: str, *, primary: bool = False) -> Column[int]:
@@ -71,9 +78,9 @@ session: Final = Table(
     _name("id", primary=True),
     _text("owner"),
     _text("namespace"),
-    _text("name", null=True),
+    Column("name", NameContent, nullable=True),
     _text("status"),
-    _text("reason", null=True),
+    _content("reason", null=True),
     _time("created_at"),
     _time("used_at"),
     _time("status_at"),
@@ -83,14 +90,14 @@ session: Final = Table(
     _time("paused_seconds"),
     _time("lifetime_seconds"),
     _time("lifetime_ends_at", null=True),
-    _text("metadata"),
+    _content("metadata"),
     _text("parent", null=True),
     _text("node", null=True),
     _integer("epoch"),
     _text("services"),
-    *(Column(label, String(128), nullable=True) for label in LABELS),
+    *(Column(label, LabelContent(128), nullable=True) for label in LABELS),
     # The lease of control as JSON; NULL while the agent drives and no person ever did.
-    _text("control", null=True),
+    Column("control", ControlContent, nullable=True),
 )
 
 _OPEN: Final = text("status NOT IN ('closing', 'closed')")
@@ -132,9 +139,9 @@ binding: Final = Table(
     _integer("generation"),
     _integer("told_generation"),
     _text("config_hash"),
-    _text("last_error", null=True),
+    _content("last_error", null=True),
     _time("since"),
-    _text("resume_token", null=True),
+    _content("resume_token", null=True),
 )
 
 state: Final = Table(
@@ -142,8 +149,8 @@ state: Final = Table(
     metadata,
     _name("session_id", primary=True),
     _integer("version"),
-    _text("value"),
-    _text("json_schema", null=True),
+    _content("value"),
+    _content("json_schema", null=True),
 )
 
 journal: Final = Table(
@@ -162,11 +169,11 @@ journal: Final = Table(
     _time("started_at"),
     _time("ended_at", null=True),
     _integer("generation"),
-    _text("request", null=True),
-    _text("result", null=True),
-    _text("error", null=True),
+    _content("request", null=True),
+    _content("result", null=True),
+    _content("error", null=True),
     Column("bytes", BigInteger, nullable=False, server_default=text("0")),
-    _text("facts", null=True),
+    _content("facts", null=True),
 )
 # One narrow index answers every filter: it is read from its end, instead of the entries.
 Index(
@@ -202,9 +209,9 @@ receipt: Final = Table(
     _time("started_at"),
     _time("ended_at", null=True),
     _integer("bytes"),
-    _text("result", null=True),
-    _text("error", null=True),
-    _text("upstream", null=True),
+    _content("result", null=True),
+    _content("error", null=True),
+    _content("upstream", null=True),
     _time("expires_at", null=True),
 )
 Index("receipt_expiry", receipt.c.expires_at, **_partial(text("expires_at IS NOT NULL")))
@@ -214,8 +221,8 @@ summary: Final = Table(
     "summary",
     metadata,
     _name("session_id", primary=True),
-    _text("text"),
-    _text("topics"),
+    _content("text"),
+    _content("topics"),
     _time("updated_at"),
     _integer("through_seq"),
 )
@@ -228,7 +235,7 @@ snapshot: Final = Table(
     _integer("seq", primary=True),
     _time("taken_at"),
     _integer("epoch"),
-    Column("data", LargeBinary, nullable=False),
+    Column("data", BytesContent, nullable=False),
 )
 
 credential: Final = Table(
@@ -316,15 +323,15 @@ subscription: Final = Table(
     # Empty for all sessions of the owner.
     _name("session_id"),
     _text("name"),
-    _text("url"),
+    _content("url"),
     Column("host", String(255), nullable=False),
-    _text("secret"),
-    _text("old_secret", null=True),
+    _content("secret"),
+    _content("old_secret", null=True),
     _time("old_secret_ends_at"),
     _time("created_at"),
     _time("expires_at"),
     # JSON, if it is to an event of a service.
-    _text("source", null=True),
+    _content("source", null=True),
 )
 """The subscriptions to events by webhook. `secret` signs what is sent to the URL."""
 Index("subscription_session", subscription.c.session_id, subscription.c.owner)
@@ -335,7 +342,7 @@ delivery: Final = Table(
     _name("subscription_id", primary=True),
     Column("event_id", String(255), primary_key=True, nullable=False),
     Column("host", String(255), nullable=False),
-    _text("body"),
+    _content("body"),
     _integer("attempts"),
     # NULL when it was given up.
     _time("due_at", null=True),
@@ -368,7 +375,18 @@ login: Final = Table(
     Column("in_check", BigInteger, nullable=False, server_default="0"),
     Column("renewals", String(64), nullable=False, server_default=""),
 )
-"""The logins of principals. `sealed` is encrypted."""
+"""The logins of principals. `sealed` is always sealed."""
+
+data_key: Final = Table(
+    "data_key",
+    metadata,
+    # The digest of the owner, whose length has no bound.
+    _name("digest", primary=True),
+    _name("id"),
+    Column("wrapped", LargeBinary, nullable=False),
+)
+"""The data keys of principals, encrypted with the sealing key; see sealing/keyring.py."""
+Index("data_key_id", data_key.c.id)
 
 pin: Final = Table(
     "pin",
@@ -418,7 +436,7 @@ audit: Final = Table(
     "audit",
     metadata,
     _integer("seq", primary=True),
-    _text("document"),
+    _content("document"),
     _text("hash"),
 )
 

@@ -17,6 +17,7 @@ from ..state.merge import same_json
 from . import rows, schema
 from .dialect import may_have_text, rows_with_text
 from .rows import columns_of
+from .sealing.keyring import sealing_of
 
 READ_LIMIT: Final = 10_000
 """Most sessions read for one page if a filter has no index. The page may then be short and still have a cursor."""
@@ -54,8 +55,13 @@ def page(
     value, so that a value is never mistaken for a part of another, on any database.
 
     Raises:
-        InvalidArgument: when the filter has a cursor that this function did not return.
+        InvalidArgument: when the filter has a cursor that this function did not return, or sorts sealed names.
     """
+    if session_filter.order is SessionOrder.NAME and sealing_of(connection) is not None:
+        raise InvalidArgument(
+            "The names of sessions are sealed here, and cannot be sorted by.",
+            recovery="Sort by another column.",
+        )
     after = _position(session_filter.cursor, session_filter.order)
     matches: list[Any] = []
     room = PAGE_BYTES
@@ -70,16 +76,18 @@ def page(
     return _records(connection, session_filter, matches), None
 
 
-def _needs_reading(session_filter: SessionFilter) -> bool:
+def _needs_reading(connection: Connection, session_filter: SessionFilter) -> bool:
     """Whether many sessions may have to be read for one match."""
-    return bool(session_filter.metadata or session_filter.query)
+    names = session_filter.name_prefix or session_filter.labels
+    is_sealed = names and sealing_of(connection) is not None
+    return bool(session_filter.metadata or session_filter.query or is_sealed)
 
 
 def _records(
     connection: Connection, session_filter: SessionFilter, matches: Sequence[Any]
 ) -> list[SessionRecord]:
     """Return the records of rows; a session that was deleted meanwhile is left out."""
-    if _needs_reading(session_filter) and matches:
+    if _needs_reading(connection, session_filter) and matches:
         ids = [row.id for row in matches]
         full_rows = connection.execute(select(schema.session).where(_s.id.in_(ids)))
         by_id = {row.id: row for row in full_rows}
@@ -91,10 +99,10 @@ def _candidates(
     connection: Connection, session_filter: SessionFilter, after: Position | None
 ) -> Iterator[tuple[Any, bool]]:
     """Yield the sessions that the indexes find, and whether the rest of the filter matches them."""
-    needs_reading = _needs_reading(session_filter)
+    needs_reading = _needs_reading(connection, session_filter)
     size = CHUNK if needs_reading else session_filter.limit + 1
     while True:
-        statement = _behind(_indexed_query(session_filter), session_filter, after)
+        statement = _behind(_indexed_query(connection, session_filter), session_filter, after)
         chunk = connection.execute(statement.limit(size)).all()
         for row in chunk:
             yield row, not needs_reading or _fits(row, session_filter)
@@ -104,9 +112,9 @@ def _candidates(
         after = _position_of(chunk[-1], session_filter.order)
 
 
-def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
-    statement = select(schema.session)
-    if _needs_reading(session_filter):
+def _indexed_query(connection: Connection, session_filter: SessionFilter) -> Select[Any]:
+    statement, is_sealed = select(schema.session), sealing_of(connection) is not None
+    if _needs_reading(connection, session_filter):
         statement = _COLUMNS
     if session_filter.query:
         condition = rows_with_text(session_filter.query.casefold(), _SEARCHED)
@@ -115,7 +123,7 @@ def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
         statement = statement.where(_s.owner == session_filter.owner)
     if session_filter.namespace is not None:
         statement = statement.where(_s.namespace == session_filter.namespace)
-    if session_filter.name_prefix:
+    if session_filter.name_prefix and not is_sealed:
         prefix = session_filter.name_prefix
         statement = statement.where(func.substr(_s.name, 1, len(prefix)) == prefix)
     if session_filter.statuses is not None:
@@ -130,7 +138,7 @@ def _indexed_query(session_filter: SessionFilter) -> Select[Any]:
         statement = statement.where(_s.control.startswith(beginning, autoescape=True))
     if session_filter.updated_since is not None:
         statement = statement.where(_s.used_at >= session_filter.updated_since)
-    for label, value in (session_filter.labels or {}).items():
+    for label, value in ({} if is_sealed else session_filter.labels or {}).items():
         statement = statement.where(_s[label] == value)
     column = _sort_column(session_filter.order)
     if _is_descending(session_filter):
@@ -184,6 +192,11 @@ def _fits(row: Any, session_filter: SessionFilter) -> bool:
     if text_to_find and not may_have_text(
         text_to_find, *_names(row), row.text, row.topics, row.metadata
     ):
+        return False
+    if not (row.name or "").startswith(session_filter.name_prefix or ""):
+        return False
+    labels = (session_filter.labels or {}).items()
+    if any(getattr(row, label) != value for label, value in labels):
         return False
     metadata = cast("dict[str, Any]", loads(row.metadata))
     for key, value in (session_filter.metadata or {}).items():

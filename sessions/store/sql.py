@@ -34,6 +34,7 @@ from .people import audit_queries
 from .people.audit_queries import AuditAppend
 from .people.store import AccessStore
 from .rows import Change, JournalAppend
+from .sealing.keyring import Keyring
 from .transactions import Queries, Transactions, read_method, write_method
 from .writer import Writer
 
@@ -51,6 +52,8 @@ class StoreOptions(TypedDict, total=False):
     """Seconds that sessions closed by a restart are kept, a week by default; 0 means for ever."""
     limits: JournalLimits | None
     """The limits of the journal of each session."""
+    keyring: Keyring | None
+    """The keys of the store. Default: it seals the values of logins only."""
 
 
 class SQLStore(Queries):
@@ -69,13 +72,21 @@ class SQLStore(Queries):
         journal_backlog: int = 10_000,
         retention: float = 604_800.0,
         limits: JournalLimits | None = None,
+        keyring: Keyring | None = None,
         busy_seconds: float = 5.0,
         replace_damaged: bool = False,
     ) -> None:
         self._location = location
         self.is_durable = location is not None
         """Whether it outlives this process."""
-        self._connections = Connections(location, busy_seconds, replace_damaged=replace_damaged)
+        if keyring is None:
+            keyring = Keyring(location.path if isinstance(location, DataFolder) else None)
+        self._keyring = keyring
+        self.seals_content = keyring.seals_content
+        """Whether content of callers is encrypted."""
+        self._connections = Connections(
+            location, busy_seconds, keyring, replace_damaged=replace_damaged
+        )
         self._writer = Writer(self._connections, backlog=journal_backlog, limits=limits)
         self.on_written = self._writer.on_written
         super().__init__(Transactions(self._connections, self._writer))
@@ -83,7 +94,7 @@ class SQLStore(Queries):
         self._stack = AsyncExitStack()
         self.access = AccessStore(self.transactions)
         """The rows that say who may do what."""
-        self.logins = LoginStore(self.transactions)
+        self.logins = LoginStore(self.transactions, keyring)
         """The logins of principals at services."""
         self._node: NodeRecord | None = None
         self._is_serving = False
@@ -159,6 +170,8 @@ class SQLStore(Queries):
         self._stack.push_async_callback(self._connections.aclose)
         try:
             await self._connections.open(tasks)
+            read, write = self._connections.read, self._connections.write
+            await self._before_serving(partial(self._keyring.open, read, write))
             await tasks.start(self._writer.run)
         except BaseException:
             await (

@@ -15,6 +15,7 @@ from ..journal.entries import STARTED
 from ..records import ReceiptRecord
 from . import journal_queries, schema
 from .rows import columns_of, receipt_record, receipt_row
+from .sealing.keyring import seal_rows
 
 _r = schema.receipt.c
 _s = schema.session.c
@@ -45,7 +46,8 @@ def start(connection: Connection, receipt: ReceiptRecord) -> ReceiptRecord | Non
         raise SessionNotFound
     existing = journal_queries.receipt(connection, receipt.session_id, receipt.operation_id)
     if existing is None:
-        connection.execute(insert(schema.receipt), receipt_row(receipt))
+        row = seal_rows(connection, schema.receipt, [receipt_row(receipt)])
+        connection.execute(insert(schema.receipt), row)
     return existing
 
 
@@ -63,7 +65,7 @@ def end(connection: Connection, receipt: ReceiptRecord, *, forget: bool = False)
     if forget:
         connection.execute(delete(schema.receipt).where(*this))
     else:
-        row = receipt_row(receipt)
+        [row] = seal_rows(connection, schema.receipt, [receipt_row(receipt)])
         values: dict[str, Any] = {key: row[key] for key in _ENDS}
         connection.execute(update(schema.receipt).where(*this).values(values))
 

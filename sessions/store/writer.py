@@ -28,6 +28,7 @@ from .dialect import is_database_fault
 from .events import outbox
 from .people.audit_queries import AuditAppend
 from .rows import Change, JournalAppend, to_journal_append
+from .sealing.columns import NEW_KEYS
 
 logger = logging.getLogger(__name__)
 
@@ -232,6 +233,7 @@ class Writer:
 
     async def _run(self, run_units: Run, units: Sequence[BatchItem], durable: bool) -> None:
         def work(connection: Connection) -> bool:
+            connection.info.pop(NEW_KEYS, None)
             run_units(connection, units, self._compactor)
             return connection.info.pop(outbox.QUEUED, False)
 

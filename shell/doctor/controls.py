@@ -38,7 +38,7 @@ from .system import Finding
 _ACCOUNTS: Final = '[[auth.issuers]] with issuer = "https://login.example.org"'
 _PATHS: Final = frozenset({"server.tls.key", "cluster.key"})
 """Settings that hold the path of a file with secrets."""
-_KEYS: Final = frozenset({"key", "keys", "logins_key"})
+_KEYS: Final = frozenset({"key", "keys"})
 _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "bwrap", "firejail"})
 _NO_SETTING: Final = "put a gateway in front; no setting of Statehold does that"
 
@@ -287,8 +287,11 @@ def find_handles(site: Installation) -> Iterator[Evidence]:
 
 
 def find_seal(site: Installation) -> Iterator[Evidence]:
-    found, gap = "data at rest is sealed for each principal", "data at rest is clear"
-    yield check(getattr(site.config, "seal", None), found, gap, _NO_SETTING)
+    found, gap = "the store is sealed with a key for each principal", "the store is clear"
+    remedy = '[sealing] with keys = ["${SEALING_KEY}"]'
+    yield check(site.config.sealing.enabled, found, gap, remedy)
+    for name in site.config.browsers():
+        yield Evidence(f"downloads and recordings of {name} are clear", "an encrypted disk")
 
 
 def find_kernel(site: Installation) -> Iterator[Evidence]:

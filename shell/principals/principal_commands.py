@@ -56,6 +56,14 @@ def principals_group() -> Group:
                 _token(),
                 JSON_OPTION,
             ),
+            Command(
+                "forget",
+                "Delete the sessions, logins, files and data key of a revoked caller.",
+                "statehold principals forget ada",
+                _subject(),
+                _issuer(),
+                JSON_OPTION,
+            ),
         ],
     )
 

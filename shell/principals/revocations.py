@@ -1,4 +1,4 @@
-"""`statehold principals revoke` and `restore`: end the access of a caller on every node, and give it back."""
+"""`statehold principals revoke`, `restore` and `forget`: end the access of a caller, give it back, or delete its data."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterable
 
 import anyio
+import anyio.to_thread
 
 from ...access.audit.recorder import user_name
 from ...server.config.model import Config
-from ...server.exit_codes import NOT_FOUND, OK
+from ...server.exit_codes import BUSY, NOT_FOUND, OK
 from ...server.gateway.stores import may_exist, store_of
 from ...server.printing import complain
 from ...sessions.one_line import one_line, plural
@@ -17,6 +18,7 @@ from ...sessions.principals.rules import RevocationRecord
 from ...sessions.records import LOCAL, Principal
 from ...sessions.times import parse_expiry, timestamp
 from ...sessions.wording import did_you_mean
+from ...tools.processes.workdir import remove_files
 from ..output import CommandError, say, say_json
 from ..parser import CommandLine
 from .principals import KnownPrincipals, describe_revocation, read_static_tokens, recorded
@@ -30,7 +32,7 @@ def run(config: Config, arguments: CommandLine) -> int:
     Raises:
         ConfigError: the file of static tokens cannot be read.
     """
-    if config.ephemeral or (arguments.action == "restore" and not may_exist(config)):
+    if config.ephemeral or (arguments.action != "revoke" and not may_exist(config)):
         return complain("no caller is revoked: nothing is stored", NOT_FOUND)
     return anyio.run(_run, config, arguments)
 
@@ -41,6 +43,8 @@ async def _run(config: Config, arguments: CommandLine) -> int:
             known = await KnownPrincipals.read(config, store)
             if arguments.action == "revoke":
                 return await _revoke(known, arguments)
+            if arguments.action == "forget":
+                return await _forget(known, arguments)
             return await _restore(known, arguments)
     except CommandError as error:
         return complain(str(error), error.exit_code)
@@ -110,6 +114,25 @@ async def _restore(known: KnownPrincipals, arguments: CommandLine) -> int:
         say_json({"subject": principal.subject, "issuer": principal.issuer})
     else:
         say(f"restored {principal.words}")
+    return OK
+
+
+async def _forget(known: KnownPrincipals, arguments: CommandLine) -> int:
+    principal = known.find(arguments)
+    if principal.key not in known.revoked:
+        raise CommandError.usage(
+            f"{principal.words} is not revoked, and would begin anew; run: statehold principals revoke"
+        )
+    async with recorded(known, f"principals forget {principal.words}"):
+        ids = await known.store.access.forget(principal.key)
+        if ids is None:
+            text = f"sessions of {principal.words} are still being closed; try again"
+            raise CommandError("sessions_open", text, BUSY)
+        await anyio.to_thread.run_sync(remove_files, known.config.data, ids)
+    if arguments.json:
+        say_json({"subject": principal.subject, "issuer": principal.issuer, "sessions": len(ids)})
+    else:
+        say(f"deleted {plural(len(ids), 'session')}, the logins and the key of {principal.words}")
     return OK
 
 

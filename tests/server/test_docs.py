@@ -150,7 +150,7 @@ def test_every_setting_has_a_type_and_a_text() -> None:
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
-    sections |= {"http", "auth", "log", "services", "logins", "summary", "notify"}
+    sections |= {"http", "auth", "log", "services", "logins", "summary", "notify", "sealing"}
     inner = (
         ".restore.",
         *(f"policies.{name}." for name in ("rate", "tool_rates", "match", "approve")),

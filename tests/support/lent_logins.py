@@ -22,11 +22,11 @@ from mcp import Client
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.base import OK, UNCHECKED, LoginRecord
+from statehold.sessions.store.sealing.keyring import Keyring
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.browser.logins.sites import decode_value, encode_value
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 from statehold.tools.browser.snapshot.storage_file import parse_storage_state
-from statehold.tools.logins.sealing import LoginSealing
 
 from .gateway_process import Running, Way, run_command, text_of, toml
 from .login_site import LoginSite, Policy, serve_logins
@@ -36,18 +36,26 @@ START = 8
 """Bytes of a spelling by which it is looked up."""
 
 
+def keyring_of(*keys: str, folder: Path | None = None) -> Keyring:
+    """Return the keys of a store that is sealed with the first of these. `folder` may have a key of logins."""
+
+    async def read_keys() -> list[str]:
+        return list(keys)
+
+    return Keyring(folder, read_keys)
+
+
 @dataclass
 class StoredLogin:
     """The login `shop` in a store."""
 
     store: SQLStore
-    sealing: LoginSealing
     site: LoginSite
 
     async def save(self, **values: Any) -> None:
         """Store the login that is valid at the site."""
         value = parse_storage_state(json.dumps(self.site.state()).encode())
-        sealed = await self.sealing.seal(encode_value(value))
+        sealed = await self.store.logins.seal(values.get("owner", LOCAL.key), encode_value(value))
         record: dict[str, Any] = {
             "owner": LOCAL.key,
             "name": "shop",
@@ -66,7 +74,7 @@ class StoredLogin:
         return found
 
     async def value(self) -> ContextSnapshot:
-        return decode_value(await self.sealing.open(await self.row()))
+        return decode_value(await self.store.logins.open(await self.row()))
 
     async def cookie(self) -> str:
         """The cookie of the login as it is sealed."""

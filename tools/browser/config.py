@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from ...sessions.store.sealing.encryption import SHORTEST_KEY
 from .devtools.world import is_origin
 from .egress.addresses import parse_host
 from .egress.network_policy import HostEntry, UpstreamProxy
-from .snapshot.encryption import SHORTEST_KEY
 
 Capability = Literal[
     "core",

@@ -13,6 +13,7 @@ import anyio
 
 from ...sessions.errors import ConnectionLost, ServiceUnavailable, StoreUnavailable
 from ...sessions.services import RestoreReport, SessionView
+from ...sessions.store.sealing.encryption import Encryption
 from ...sessions.wording import did_you_mean
 from ..processes.workdir import safe_name
 from . import errors
@@ -39,7 +40,6 @@ from .session.recording import markdown_log
 from .session.recording.markdown_log import CallRecording
 from .session.session import BrowserSession
 from .snapshot.adoption import ContextFile, ContextPlace, adopt_context
-from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.restore import RestoredContext, attach_context, restore_context
 from .snapshot.session_save import CookieGuard, save_session

@@ -22,6 +22,7 @@ from anyio.abc import TaskGroup
 from ...sessions.errors import ConnectionLost, ServiceUnavailable, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.services import LossPolicy, PausePolicy, SessionView, Snapshot, ToolSpec
+from ...sessions.store.sealing.encryption import Encryption
 from ..processes.launch import death_signal_prefix
 from ..processes.ledger import Ledger
 from ..processes.workdir import safe_name
@@ -42,7 +43,6 @@ from .session.clipboard import owns_browser
 from .session.files import FILES_OF_SESSION, Files
 from .session.output_folder import OutputFolder, find_missing_path
 from .snapshot.adoption import ContextFile, ContextPlace
-from .snapshot.encryption import Encryption
 from .snapshot.model import ContextSnapshot
 from .snapshot.storage_file import load_storage_state
 from .tools import toolset

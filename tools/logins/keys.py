@@ -20,7 +20,6 @@ from ..foreign_file import read_foreign
 from ..processes.command import run_command
 from .audit import LoginAudit
 from .config import NAME, KeyConfig, LoginConfig
-from .sealing import LoginSealing
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
@@ -69,13 +68,11 @@ class Keys:
         logins: Mapping[str, LoginConfig],
         store: SQLStore,
         clock: Clock,
-        sealing: LoginSealing,
         audit: LoginAudit,
     ) -> None:
         self._logins = logins
         self._store = store
         self._clock = clock
-        self._sealing = sealing
         self._audit = audit
         self._rows = BoundedMap[tuple[str, str], _KeyRow](MAX_KNOWN)
         self._sources: defaultdict[str, _Source] = defaultdict(_Source)
@@ -142,7 +139,7 @@ class Keys:
             issuer="",
             state=OK,
             since=self._clock.now(),
-            sealed=await self._sealing.seal(value),
+            sealed=await self._store.logins.seal(owner, value),
         )
         await self._audit.admit("grant", owner, name)
         config = self._logins.get(name)
@@ -164,7 +161,7 @@ class Keys:
             if known is not None and known.record == record:
                 key = known.key
             else:
-                key = ServiceKey((await self._sealing.open(record)).decode())
+                key = ServiceKey((await self._store.logins.open(record)).decode())
             await self._store.logins.note_use(record, now)
         stored = self._rows[owner, name] = _KeyRow(record, key, now)
         return stored

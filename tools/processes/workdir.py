@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,10 +133,18 @@ def bytes_of_files(data: Path, session_ids: Sequence[str]) -> int:
 
     Files that are removed meanwhile are skipped; links are not followed.
     """
-    folders = [
-        data / folder / safe_name(session_id) for session_id in session_ids for folder in FOLDERS
-    ]
-    return sum(_size(path) for path in folders)
+    return sum(map(_size, _folders(data, session_ids)))
+
+
+def remove_files(data: Path, session_ids: Sequence[str]) -> None:
+    """Remove the files of some sessions. Blocks, in proportion to the number of files."""
+    for path in _folders(data, session_ids):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _folders(data: Path, session_ids: Sequence[str]) -> Iterator[Path]:
+    for session_id in session_ids:
+        yield from (data / folder / safe_name(session_id) for folder in FOLDERS)
 
 
 def _size(folder: Path) -> int:

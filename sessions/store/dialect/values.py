@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import ColumnElement, Table
 from sqlalchemy.sql.base import ReadOnlyColumnCollection
 
 Violation = Literal["name", "id", "other"]
 """The unique constraint that a refused row violates."""
+
+MARK: Final = "\x1aS1"
+"""The beginning of a sealed text. JSON and names do not have its first character."""
 
 
 def overwriting(
@@ -28,6 +31,9 @@ class PackedTexts(list[str]):
 
 
 def may_have_text(text: str, *stored: str | None) -> bool:
-    """Return False if no stored value has a text in small letters. JSON without escapes has its texts as they are."""
+    """Return False if no stored value has a text in small letters. JSON without escapes has its texts as they are.
+
+    True if one is sealed.
+    """
     joined = "\n".join(filter(None, stored))
-    return "\\" in joined or text in joined.casefold()
+    return "\\" in joined or MARK in joined or text in joined.casefold()

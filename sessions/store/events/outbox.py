@@ -21,6 +21,7 @@ from ...times import timestamp
 from .. import schema
 from ..dialect import among, execute_many, pack_ids, upsert
 from ..rows import Row, columns_of
+from ..sealing.keyring import seal_rows
 from .records import KINDS, TRANSITIONS, Subscription
 
 logger = logging.getLogger("statehold.events")
@@ -110,16 +111,19 @@ def add_polled(
     """
     waiting = select(func.count()).where(_d.subscription_id == subscription.id)
     room = MAX_QUEUED - connection.execute(waiting).scalar_one()
-    these = (_sub.id == subscription.id, _sub.source == subscription.source)
-    moved = update(schema.subscription).where(*these).values(source=source)
-    if len(documents) > room or not connection.execute(moved).rowcount:
+    this = _sub.id == subscription.id
+    found = connection.scalar(select(_sub.source).where(this).with_for_update())
+    if len(documents) > room or found != subscription.source:
         return False
+    moved = seal_rows(connection, schema.subscription, [{"source": source}], subscription.owner)
+    connection.execute(update(schema.subscription).where(this).values(moved[0]))
     common = {"subscription_id": subscription.id, "host": subscription.host, "attempts": 0}
     # A service may repeat an event.
     bodies = {document["eventId"]: dumps(document) for document in documents}
     rows = [{**common, "event_id": key, "body": bodies[key], "due_at": now} for key in bodies]
     if rows:
-        execute_many(connection, _DELIVERIES, rows)
+        sealed_rows = seal_rows(connection, schema.delivery, rows, subscription.owner)
+        execute_many(connection, _DELIVERIES, sealed_rows)
         mark_queued(connection)
     return True
 

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, 
 from .. import schema
 from ..dialect import among, pack_ids
 from ..rows import columns_of
+from ..sealing.keyring import seal_rows
 from . import outbox
 from .records import EventDelivery, Subscription
 
@@ -43,7 +44,8 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
         count = select(func.count()).where(_s.owner == subscription.owner)
         if connection.execute(count).scalar_one() >= most:
             return False
-        connection.execute(insert(schema.subscription), asdict(subscription))
+        row = seal_rows(connection, schema.subscription, [asdict(subscription)])
+        connection.execute(insert(schema.subscription), row)
         outbox.mark_queued(connection)
         return True
     values: dict[str, Any] = {
@@ -52,7 +54,8 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
     }
     if former.secret != subscription.secret:
         values |= {"old_secret": former.secret, "old_secret_ends_at": now + ROTATION_SECONDS}
-    connection.execute(update(schema.subscription).where(this).values(values))
+    [row] = seal_rows(connection, schema.subscription, [values], subscription.owner)
+    connection.execute(update(schema.subscription).where(this).values(row))
     dead = (_d.subscription_id == subscription.id, _d.due_at.is_(None))
     connection.execute(update(schema.delivery).where(*dead).values(due_at=now, attempts=0))
     outbox.mark_queued(connection)
@@ -61,8 +64,9 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
 
 def is_verified(connection: Connection, owner: str, url: str, secret: str, now: float) -> bool:
     """Whether a principal has a subscription with this URL and this secret, so that the URL has met a challenge."""
-    this = (_s.owner == owner, _s.url == url, _s.secret == secret, _s.expires_at > now)
-    return connection.scalar(select(_s.id).where(*this).limit(1)) is not None
+    these = select(_s.url, _s.secret).where(_s.owner == owner, _s.expires_at > now)
+    # Compared here: they may be sealed.
+    return (url, secret) in {tuple(row) for row in connection.execute(these)}
 
 
 def polled(connection: Connection, now: float) -> list[str]:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from ...principals.audit_log import AuditHead, AuditRow, chain_hash
 from .. import schema
 from ..dialect import execute_many
+from ..sealing.keyring import OPERATOR, seal_rows
 
 _a = schema.audit.c
 _h = schema.audit_head.c
@@ -39,7 +40,9 @@ def append(connection: Connection, entries: Sequence[AuditAppend]) -> None:
     for entry in entries:
         seq, previous = seq + 1, chain_hash(seq + 1, entry.document, previous)
         rows.append({"seq": seq, "document": entry.document, "hash": previous})
-    execute_many(connection, _INSERT, rows)
+    # The log outlives principals, so it is of the operator.
+    sealed_rows = seal_rows(connection, schema.audit, rows, owner=OPERATOR)
+    execute_many(connection, _INSERT, sealed_rows)
     connection.execute(update(schema.audit_head).values(seq=seq, hash=previous))
 
 

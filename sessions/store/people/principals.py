@@ -4,7 +4,6 @@ The functions that write run in a transaction of the writer."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
@@ -24,10 +23,12 @@ from ...principals.rules import (
     PrincipalSummary,
     RevocationRecord,
 )
+from ...records import Principal
 from .. import schema
-from ..dialect import wait_for_exclusive
+from ..dialect import among, pack_ids, wait_for_exclusive
 from ..events import subscriptions
 from ..rows import Row, columns_of
+from ..sealing.keyring import owner_digest
 
 _p = schema.principal.c
 _s = schema.session.c
@@ -127,7 +128,7 @@ def revoke(connection: Connection, record: RevocationRecord) -> None:
     """
     _delete_revocation(connection, record.owner)
     row = {**asdict(record), "keeps_sessions": int(record.keeps_sessions)}
-    connection.execute(insert(schema.revocation), {"digest": _digest(record.owner), **row})
+    connection.execute(insert(schema.revocation), {"digest": owner_digest(record.owner), **row})
     own = select(schema.session.c.id).where(schema.session.c.owner == record.owner)
     is_ended = or_(_c.principal == record.owner, _c.session_id.in_(own))
     connection.execute(delete(schema.credential).where(is_ended))
@@ -136,7 +137,7 @@ def revoke(connection: Connection, record: RevocationRecord) -> None:
 
 
 def _delete_revocation(connection: Connection, owner: str) -> bool:
-    this = _r.digest == _digest(owner)
+    this = _r.digest == owner_digest(owner)
     return bool(connection.execute(delete(schema.revocation).where(this)).rowcount)
 
 
@@ -144,6 +145,31 @@ def restore(connection: Connection, owner: str) -> bool:
     """End a revocation, and the logins that began before every node knew of it. Return False if there is none."""
     connection.execute(delete(schema.credential).where(_c.principal == owner))
     return _delete_revocation(connection, owner)
+
+
+def forget(connection: Connection, owner: str) -> list[str] | None:
+    """Delete the sessions, the logins and the data key of a principal, with which copies of its sealed data end.
+
+    Return the ids of the sessions; None, and change nothing, if a process has one of them.
+    """
+    own = select(_s.id, _s.node).where(_s.owner == owner).with_for_update()
+    sessions = connection.execute(own).all()
+    if any(node is not None for _, node in sessions):
+        return None
+    ids = [session_id for session_id, _ in sessions]
+    for column in (*(table.c.session_id for table in schema.OF_A_SESSION), _s.id):
+        connection.execute(delete(column.table).where(among(column)), {"ids": pack_ids(ids)})
+    for session_id in ids:
+        subscriptions.delete_of_session(connection, session_id)
+    subscriptions.delete_of_owner(connection, owner)
+    target = PolicyTarget.principal(Principal.of_key(owner))
+    for table, condition in (
+        (schema.login, schema.login.c.owner == owner),
+        (schema.principal, _p.digest == target.digest),
+        (schema.data_key, schema.data_key.c.digest == owner_digest(owner)),
+    ):
+        connection.execute(delete(table).where(condition))
+    return ids
 
 
 def revocations(connection: Connection) -> list[RevocationRecord]:
@@ -154,8 +180,3 @@ def revocations(connection: Connection) -> list[RevocationRecord]:
 def _revocation(row: Row) -> RevocationRecord:
     row["keeps_sessions"] = bool(row["keeps_sessions"])
     return RevocationRecord(**row)
-
-
-def _digest(owner: str) -> str:
-    # The length of a key has no bound.
-    return hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()

@@ -64,6 +64,7 @@ class AccessStore(Queries):
 
     revoke = write_method(principal_rows.revoke)
     restore = write_method(principal_rows.restore)
+    forget = write_method(principal_rows.forget)
     revocations = read_method(principal_rows.revocations)
 
     pin_digests = read_method(pin_rows.digests)

@@ -15,11 +15,10 @@ import pytest
 from mcp import Client
 from support.cluster_nodes import Nodes, Start
 from support.gateway_process import code_of, opened_session
-from support.lent_logins import Shop, StoredLogin, Turns, call
+from support.lent_logins import Shop, StoredLogin, Turns, call, keyring_of
 from support.login_site import serve_logins
 
 from statehold.sessions.store.sql import SQLStore
-from statehold.tools.logins.sealing import LoginSealing
 
 SEALING_KEY = "k" * 32
 HAND_OVERS = 60
@@ -33,15 +32,15 @@ class Shops(Nodes):
     """Nodes with browsers, to whose sessions the login of one site is lent."""
 
     def __init__(self, start: Start, shop: Shop, executable: str, url: str) -> None:
-        more = {**shop.settings(executable), "logins_key": SEALING_KEY}
+        more = {**shop.settings(executable), "sealing": {"keys": [SEALING_KEY]}}
         super().__init__(start, more)
         self.shop = shop
         self._url = url
 
     @asynccontextmanager
     async def login(self) -> AsyncGenerator[StoredLogin]:
-        async with SQLStore.remote(self._url) as store:
-            yield StoredLogin(store, LoginSealing(None, SEALING_KEY), self.shop.site)
+        async with SQLStore.remote(self._url, keyring=keyring_of(SEALING_KEY)) as store:
+            yield StoredLogin(store, self.shop.site)
 
     async def save(self) -> None:
         self.shop.site.log_in()

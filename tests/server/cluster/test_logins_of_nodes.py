@@ -29,7 +29,9 @@ class Shared(Nodes):
     """Three nodes of one database, whose service demands tokens."""
 
     def __init__(self, start: Start, folder: Path, provider: OpenIdProvider, url: str) -> None:
-        super().__init__(start, {"logins_key": "k" * 32, "services": {"notes": {"url": url}}})
+        super().__init__(
+            start, {"sealing": {"keys": ["k" * 32]}, "services": {"notes": {"url": url}}}
+        )
         self._folder = folder
         self._provider = provider
         self.refused = 0

@@ -37,7 +37,6 @@ from support.token_file import write_tokens
 from statehold.sessions.records import Principal
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.browser.config import CAPABILITIES
-from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.own.toolsets import OWN_NAMES
 
 ADA, BEN = "ada-token-0123456789abc", "ben-token-0123456789abc"
@@ -156,7 +155,7 @@ async def test_a_hostile_model_gets_no_value(shop: Shop) -> None:
     site.token = TOKEN
     site.log_in()
     async with SQLStore.sqlite(shop.data) as store:
-        await StoredLogin(store, LoginSealing(shop.data), site).save(owner=owner)
+        await StoredLogin(store, site).save(owner=owner)
     values = [site.valid, TOKEN]
     parts = SecretFinder([*values, *pieces(site.valid.removeprefix("login-"), TOKEN)])
     with (

@@ -27,7 +27,6 @@ from statehold.sessions.store.base import LoginRecord
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.masks import masked
-from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.config import LoginSettings, UpstreamConfig
 from statehold.tools.upstream.oauth.authorization import Person, log_in
 from statehold.tools.upstream.oauth.bearer_auth import BearerAuth, TokenUnavailable
@@ -44,9 +43,7 @@ class Ada:
         self.service = service
         self.store = store
         self.clock = ManualClock()
-        self.logins = ServiceLogins(
-            store, self.clock, LoginSealing(None), LoginAudit(None, self.clock)
-        )
+        self.logins = ServiceLogins(store, self.clock, LoginAudit(None, self.clock))
         self.config = UpstreamConfig(url=service.url)
 
     async def log_in(self) -> None:
@@ -285,21 +282,24 @@ async def test_a_key_of_the_logins_is_the_same_for_all(
     def refuse(file: Path, target: Path) -> None:
         raise PermissionError
 
-    async def seal(sealing: LoginSealing) -> None:
-        sealed.append(await sealing.seal("secret"))
+    async def seal(store: SQLStore) -> None:
+        sealed.append(await store.logins.seal("ada", "secret"))
 
     sealed: list[bytes] = []
     monkeypatch.setattr(Path, "hardlink_to", refuse)
-    for folder in (None, tmp_path):
-        one = LoginSealing(folder)
-        other = one if folder is None else LoginSealing(folder)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(seal, one)
-            tasks.start_soon(seal, other)
-        for _ in range(2):
-            login = LoginRecord("ada", "notes", "oauth", "", "", "ok", 1e9, sealed.pop())
-            assert await one.open(login) == b"secret"
-    assert os.listdir(tmp_path) == ["logins.key"]
+    async with (
+        SQLStore.memory() as memory,
+        SQLStore.sqlite(tmp_path) as one,
+        SQLStore.sqlite(tmp_path) as other,
+    ):
+        for stores in ((memory, memory), (one, other)):
+            async with anyio.create_task_group() as tasks:
+                for store in stores:
+                    tasks.start_soon(seal, store)
+            for _ in stores:
+                login = LoginRecord("ada", "notes", "oauth", "", "", "ok", 1e9, sealed.pop())
+                assert await stores[0].logins.open(login) == b"secret"
+    assert "logins.key" in os.listdir(tmp_path)
 
 
 async def test_a_renewal_is_stored_also_if_its_caller_leaves_when_it_has_the_lease(

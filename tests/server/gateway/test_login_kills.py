@@ -16,7 +16,6 @@ from support.gateway_process import Running, kill, opened_session, serving
 from support.lent_logins import Shop, StoredLogin, Turns, open_shop
 
 from statehold.sessions.store.sql import SQLStore
-from statehold.tools.logins.sealing import LoginSealing
 
 ROUNDS = 6
 """Kills of each test; it has been run with a hundred."""
@@ -32,12 +31,12 @@ def shop(tmp_path: Path, headless_shell: str) -> Generator[Shop]:
 async def save(shop: Shop) -> None:
     shop.site.log_in()
     async with SQLStore.sqlite(shop.data) as store:
-        await StoredLogin(store, LoginSealing(shop.data), shop.site).save()
+        await StoredLogin(store, shop.site).save()
 
 
 async def check(shop: Shop) -> None:
     async with SQLStore.sqlite(shop.data) as store:
-        login = StoredLogin(store, LoginSealing(shop.data), shop.site)
+        login = StoredLogin(store, shop.site)
         await login.check_after_kill()
         await login.check_next_holder()
 

@@ -22,7 +22,6 @@ from statehold.sessions.clock import SystemClock
 from statehold.sessions.records import LOCAL
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.audit import LoginAudit
-from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.oauth.authorization import LoginDocument
 from statehold.tools.upstream.oauth.logins import ServiceLogins
 
@@ -113,9 +112,7 @@ async def test_a_service_that_leads_elsewhere_gets_no_token_there(
         }
         async with SQLStore.sqlite(service.data) as store:
             clock = SystemClock()
-            logins = ServiceLogins(
-                store, clock, LoginSealing(service.data), LoginAudit(None, clock)
-            )
+            logins = ServiceLogins(store, clock, LoginAudit(None, clock))
             await logins.put(LOCAL.key, "notes", LoginDocument.model_validate(document))
         with serving(service.config, service.data) as running:
             way = Way("http", "modern", service.config, service.data, url=running.url)

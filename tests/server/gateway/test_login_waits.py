@@ -27,7 +27,6 @@ from support.waiting import until
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.audit import LoginAudit
-from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.oauth.bearer_auth import AwaitedLogin
 from statehold.tools.upstream.oauth.login_pages import LOGIN_SECONDS, LoginPages
@@ -183,7 +182,7 @@ async def test_an_address_and_its_wait_are_over_after_ten_minutes(
     clock, later = ManualClock(), LoopClock(monkeypatch)
     config = UpstreamConfig(url="https://example.org/mcp")
     async with SQLStore.memory() as store, anyio.create_task_group() as tasks:
-        logins = ServiceLogins(store, clock, LoginSealing(None), LoginAudit(None, clock))
+        logins = ServiceLogins(store, clock, LoginAudit(None, clock))
         own_ports = set[int]()
         pages = LoginPages(logins.put, logins.audit, clock, tasks.start_soon, own_ports)
         visit = await pages.visit("ada", "notes", config)

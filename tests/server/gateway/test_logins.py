@@ -34,7 +34,6 @@ from support.waiting import until
 from statehold.sessions.clock import ManualClock
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.audit import LoginAudit
-from statehold.tools.logins.sealing import LoginSealing
 from statehold.tools.upstream.config import UpstreamConfig
 from statehold.tools.upstream.oauth.authorization import LoginDocument
 from statehold.tools.upstream.oauth.logins import ServiceLogins
@@ -341,7 +340,7 @@ async def test_a_service_without_a_login_costs_one_look_at_the_store_a_second(
             return await read(query)
 
         monkeypatch.setattr(store.transactions, "read", counted)
-        logins = ServiceLogins(store, clock, LoginSealing(None), LoginAudit(None, clock))
+        logins = ServiceLogins(store, clock, LoginAudit(None, clock))
         site = "https://example.org/mcp?key=secret"
         config = UpstreamConfig(url=site)
         for _ in range(10):

@@ -19,10 +19,10 @@ from support.waiting import until
 
 from statehold.sessions.errors import ServiceUnavailable
 from statehold.sessions.services import Snapshot
+from statehold.sessions.store.sealing.encryption import DecryptionFailed
 from statehold.tools.browser.config import BrowserConfig
 from statehold.tools.browser.egress.proxy import FilteringProxy
 from statehold.tools.browser.service import BrowserService
-from statehold.tools.browser.snapshot.encryption import DecryptionFailed
 
 KEY = "a key of the tests, not short"
 

@@ -24,7 +24,6 @@ from ....sessions.store.base import LENDABLE, NEW, OK, RENEWING, REVOKED, UNCHEC
 from ....sessions.wording import did_you_mean
 from ...logins.audit import LoginAudit
 from ...logins.config import BrowserLoginConfig
-from ...logins.sealing import LoginSealing
 from ..snapshot.model import ContextSnapshot
 from .owners import LoginOwners
 from .sites import LoginSites, decode_value, encode_value
@@ -88,7 +87,6 @@ class LoginLeases:
         self,
         settings: Mapping[str, BrowserLoginConfig],
         store: SQLStore,
-        sealing: LoginSealing,
         clock: Clock,
         audit: LoginAudit,
         *,
@@ -100,7 +98,6 @@ class LoginLeases:
         self.sites = LoginSites(site for each in settings.values() for site in each.sites)
         """The sites of all logins: a session reaches only those whose login it has."""
         self._store = store
-        self._sealing = sealing
         self._audit = audit
         self.owners = LoginOwners(settings, store, audit, groups_of)
         self.needs_check: Callable[[LoginKey, LoginRecord | None], bool] | None = None
@@ -279,7 +276,7 @@ class LoginLeases:
         sites = LoginSites(settings.sites)
         value = ContextSnapshot()
         if record.state != REVOKED:
-            value = sites.of(decode_value(await self._sealing.open(record)))
+            value = sites.of(decode_value(await self._store.logins.open(record)))
         lease = LoginLease(
             name=name,
             settings=settings,
@@ -306,7 +303,7 @@ class LoginLeases:
             issuer="",
             state=NEW,
             since=self.clock.now(),
-            sealed=await self._sealing.seal(encode_value(ContextSnapshot())),
+            sealed=await self._store.logins.seal(owner, encode_value(ContextSnapshot())),
         )
 
     async def write(self, lease: LoginLease, value: ContextSnapshot) -> bool:
@@ -315,7 +312,8 @@ class LoginLeases:
         Raises:
             StoreUnavailable: The store does not answer.
         """
-        sealed, is_written = await self._sealing.seal(encode_value(value)), False
+        owner, is_written = lease.record.owner, False
+        sealed = await self._store.logins.seal(owner, encode_value(value))
         with anyio.CancelScope(shield=True):
             async with lease.lock:
                 is_written = await self._store.logins.write_value(lease.record, sealed)
@@ -377,7 +375,8 @@ class LoginLeases:
         """
         record = lease.record
         if value is not None:
-            record = replace(record, sealed=await self._sealing.seal(encode_value(value)))
+            sealed = await self._store.logins.seal(record.owner, encode_value(value))
+            record = replace(record, sealed=sealed)
         state = record.state
         # Cookies that a site sets before the person comes who is to log in are no login.
         may_fill = not self.owners.awaits_person(lease.view, lease.key)

@@ -11,7 +11,7 @@ import orjson
 
 from ....sessions.json_codec import JSON
 from ....sessions.services import Snapshot
-from .encryption import Encryption, decrypt
+from ....sessions.store.sealing.encryption import Encryption, decrypt
 
 VERSION: Final = 2
 """The version of the saved form; other versions are not restored."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from ....sessions.errors import ServiceUnavailable
 from ....sessions.services import Snapshot
+from ....sessions.store.sealing.encryption import Encryption
 from .capture import capture
-from .encryption import Encryption
 
 if TYPE_CHECKING:
     from ..logins.sites import LoginSites

@@ -25,7 +25,6 @@ from ....sessions.store.base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
 from ...http_client import server_of
 from ...logins.audit import LoginAudit
 from ...logins.masks import Masks
-from ...logins.sealing import LoginSealing
 
 if TYPE_CHECKING:
     from ....sessions.store.sql import SQLStore
@@ -75,9 +74,7 @@ class _Known:
 class ServiceLogins:
     """The logins of all principals. Any task may use it; it has nothing to close."""
 
-    def __init__(
-        self, store: SQLStore, clock: Clock, sealing: LoginSealing, audit: LoginAudit
-    ) -> None:
+    def __init__(self, store: SQLStore, clock: Clock, audit: LoginAudit) -> None:
         self.clock = clock
         self.spawn: Spawn | None = None
         """Set where the user of this machine is the caller: it can be given addresses at which to log in."""
@@ -85,7 +82,6 @@ class ServiceLogins:
         """Gets the port of the login pages; the gateway gives the ports that no page of a session may reach."""
         self._pages: LoginPages | None = None
         self._store = store
-        self._sealing = sealing
         self.audit = audit
         self._failed: dict[tuple[str, str], float] = {}
         """When a token was last asked for, and there was none."""
@@ -288,7 +284,7 @@ class ServiceLogins:
             raise self._failure(record.owner, record.name, error) from error
 
     async def _store_renewed(self, record: LoginRecord, document: LoginDocument) -> _Known | None:
-        sealed, expires_at = await self._seal(document), self._end_of(document)
+        sealed, expires_at = await self._seal(record.owner, document), self._end_of(document)
         with anyio.move_on_after(RENEWAL_SECONDS):
             while True:
                 # The former refresh token is used up: a store that does not answer is waited for.
@@ -349,7 +345,7 @@ class ServiceLogins:
             issuer=issuer,
             state=OK,
             since=self.clock.now(),
-            sealed=await self._seal(document),
+            sealed=await self._seal(owner, document),
             expires_at=self._end_of(document),
         )
         await self.audit.admit("grant", owner, service)
@@ -373,14 +369,14 @@ class ServiceLogins:
             logger.warning("no port can be opened for a login: %s", error.strerror)
             return None
 
-    async def _seal(self, document: LoginDocument) -> bytes:
-        return await self._sealing.seal(document.model_dump_json(exclude_none=True))
+    async def _seal(self, owner: str, document: LoginDocument) -> bytes:
+        return await self._store.logins.seal(owner, document.model_dump_json(exclude_none=True))
 
     async def _open(self, record: LoginRecord) -> LoginDocument:
         from .authorization import LoginDocument
 
         try:
-            return LoginDocument.model_validate(json.loads(await self._sealing.open(record)))
+            return LoginDocument.model_validate(json.loads(await self._store.logins.open(record)))
         except ValueError:
             raise StoreUnavailable(f"the login {record.name} has no value that is one") from None
 

@@ -23,7 +23,6 @@ from statehold.tools.browser.logins.leases import LoginLeases
 from statehold.tools.browser.service import BrowserService
 from statehold.tools.logins.audit import LoginAudit
 from statehold.tools.logins.config import BrowserLoginConfig
-from statehold.tools.logins.sealing import LoginSealing
 
 CAPS = ["network", "storage", "unsafe", "devtools"]
 LOG_IN = """
@@ -71,7 +70,6 @@ class Lender(StoredLogin):
                 for name, login in logins.items()
             },
             self.store,
-            self.sealing,
             clock or SystemClock(),
             LoginAudit(audit, clock or SystemClock()),
         )
@@ -101,7 +99,7 @@ async def lender(tmp_path: Path, shop: LoginSite) -> AsyncGenerator[Lender]:
     folder = tmp_path / "store"
     folder.mkdir()
     async with SQLStore.sqlite(folder) as store:
-        lender = Lender(store, LoginSealing(folder), shop)
+        lender = Lender(store, shop)
         await lender.save()
         yield lender
 

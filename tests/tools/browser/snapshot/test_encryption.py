@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from statehold.sessions.services import Snapshot
-from statehold.tools.browser.snapshot.encryption import DecryptionFailed, Encryption, decrypt
+from statehold.sessions.store.sealing.encryption import DecryptionFailed, Encryption, decrypt
 from statehold.tools.browser.snapshot.model import ContextSnapshot
 
 KEY = "a key of sufficient length"

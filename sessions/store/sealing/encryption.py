@@ -1,4 +1,4 @@
-"""Encryption of saved sessions: the stored data cannot be read without the configured key."""
+"""Encryption with a key of the operator: the stored data cannot be read without it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from typing import TYPE_CHECKING, Final
 
-from ....sessions.errors import ServiceUnavailable
+from ...errors import ServiceUnavailable
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -42,7 +42,7 @@ class Encryption:
             )
         derived_key = hashlib.scrypt(key.encode(), salt=SALT, n=2**14, r=8, p=1, dklen=32)
         self._mark = hashlib.sha256(SALT + derived_key).digest()[:MARK_BYTES]
-        self._cipher = _cipher(derived_key)
+        self._cipher = cipher(derived_key)
 
     def __repr__(self) -> str:
         return f"<Encryption {self._mark.hex()}>"
@@ -52,6 +52,10 @@ class Encryption:
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = MAGIC + self._mark
         return head + nonce + self._cipher.encrypt(nonce, content, head)
+
+    def has_encrypted(self, data: bytes) -> bool:
+        """Whether data begins as what this key encrypts."""
+        return data.startswith(MAGIC + self._mark)
 
     def decrypt(self, data: bytes) -> bytes:
         """Return the decrypted content.
@@ -90,7 +94,9 @@ def decrypt(encryption: Encryption | None, data: bytes) -> bytes:
     return encryption.decrypt(data)
 
 
-def _cipher(key: bytes) -> AESGCM:
+def cipher(key: bytes) -> AESGCM:
+    """Return AES-256-GCM with a key of 32 bytes."""
+    # Imported here: most processes encrypt nothing.
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM(key)
