@@ -418,7 +418,7 @@ approval: Final = Table(
     _text("tool"),
     _name("digest"),
     _name("standing"),
-    _text("arguments"),
+    _content("arguments"),
     _text("state"),
     _time("created_at"),
     _time("ends_at"),

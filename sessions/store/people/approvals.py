@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, or_,
 from .. import schema
 from ..base import ApprovalRecord, ApprovalState
 from ..rows import columns_of
+from ..sealing.keyring import seal_rows
 
 MOST_REQUESTS: Final = 20
 """Requests of one session that wait at once."""
@@ -36,7 +37,8 @@ def request(connection: Connection, record: ApprovalRecord) -> ApprovalRecord | 
     waits = (_a.session_id == record.session_id, _a.state == PENDING, _a.ends_at > now)
     if (connection.scalar(select(func.count()).where(*waits)) or 0) >= MOST_REQUESTS:
         return None
-    connection.execute(insert(schema.approval), asdict(record))
+    rows = seal_rows(connection, schema.approval, [asdict(record)])
+    connection.execute(insert(schema.approval), rows)
     return record
 
 

@@ -39,7 +39,7 @@ from statehold.sessions.records import (
 )
 from statehold.sessions.services import ToolResult
 from statehold.sessions.store import Write
-from statehold.sessions.store.base import OK, LoginRecord
+from statehold.sessions.store.base import OK, ApprovalRecord, LoginRecord
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.events.records import Subscription
 from statehold.sessions.store.file.file_backup import back_up
@@ -185,6 +185,10 @@ async def fill(store: SQLStore, canary: Callable[[str], str], number: int = 1) -
     assert await store.add_polled(subscription, canary("source"), [document], 1.0)
     value = await store.logins.seal(ADA, canary("login"))
     await store.logins.put(LoginRecord(ADA, f"l{number}", "key", "", "", OK, 1.0, value))
+    if number == 1:
+        # A session has twenty at most.
+        wanted = ("apr_1", ADA, "sh_a", "shop", "t", "d", "s", canary("argument"), "pending")
+        await store.access.request_approval(ApprovalRecord(*wanted, 1.0, 1e9))
     await store.flush()
 
 
@@ -202,6 +206,7 @@ async def read_all(store: SQLStore) -> str:
             [(each.subscription.url, each.subscription.secret) for each in hosts],
             [each.subscription.source for each in hosts],
             [each.resume_token for each in await store.bindings("sh_a")],
+            await store.access.open_approvals(ADA, 1.0),
         )
     )
 
