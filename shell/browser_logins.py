@@ -175,7 +175,7 @@ async def import_login(
         issuer="",
         state=UNCHECKED,
         since=SystemClock().now(),
-        sealed=await store.logins.seal(owner.key, encode_value(value)),
+        sealed=await store.logins.seal(owner.key, name, encode_value(value)),
     )
     await audit.admit("import", owner.key, name)
     if not await store.logins.put(record):

@@ -18,6 +18,7 @@ from ..records import JournalKind
 from . import schema
 from .dialect import accumulate, among, execute_many, pack_ids, upsert
 from .rows import Row, columns_of
+from .sealing.keyring import open_row
 
 PASS = 2000
 """Most entries of one pass; a batch adds fewer, so that passes keep up."""
@@ -46,7 +47,9 @@ _OLDEST = (
     .limit(PASS)
 )
 _DELETE = delete(schema.journal).where(_j.session_id == _this, _j.seq <= bindparam("b_last"), _over)
-_COUNTED = select(_j.request).where(_j.session_id == _this, _j.seq == bindparam("b_seq"))
+_COUNTED = select(_j.session_id, _j.seq, _j.request).where(
+    _j.session_id == _this, _j.seq == bindparam("b_seq")
+)
 _TAKE = (
     update(schema.tally)
     .where(_t.session_id == _this)
@@ -136,8 +139,12 @@ def _compact(
     last = oldest[-1]["seq"]
     # A compacted entry need not be the first: a call that began before it may have ended since.
     earlier = [row["seq"] for row in oldest if row["kind"] == JournalKind.COMPACTED]
-    texts = {seq: connection.scalar(_COUNTED, {**this, "b_seq": seq}) for seq in earlier}
-    earlier_counts = {seq: loads(text) for seq, text in texts.items() if text is not None}
+    earlier_counts: dict[int, Mapping[str, Any]] = {}
+    for seq in earlier:
+        found = connection.execute(_COUNTED, {**this, "b_seq": seq}).one()
+        text = open_row(connection, found, schema.journal)["request"]
+        if text is not None:
+            earlier_counts[seq] = loads(text)
     epoch = _epoch(connection, session_id)
     connection.execute(_DELETE, {**this, "b_last": last})
     row = _entry(session_id, epoch, oldest, earlier_counts)

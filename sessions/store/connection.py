@@ -32,7 +32,6 @@ from .dialect import (
     transaction,
 )
 from .file.store_folder import DataFolder
-from .sealing.columns import CURRENT
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -294,7 +293,6 @@ class KeptConnection:
             set_durable(connection, job.durable)
             self._durable = job.durable
         try:
-            CURRENT.set(connection)
             with transaction(connection):
                 assert job.work is not None
                 value = job.work(connection)

@@ -12,7 +12,7 @@ from ..lifecycle import OPEN
 from . import schema, tool_receipts
 from .dialect import among, pack_ids, wait_for_exclusive
 from .rows import Row
-from .sealing.keyring import name_forms, seal_rows
+from .sealing.keyring import name_forms, open_row, seal_rows
 
 _s = schema.session.c
 _open = _s.status.in_(sorted(OPEN))
@@ -109,7 +109,8 @@ def _owners(connection: Connection, works: Sequence[NewSession]) -> dict[str, _O
             count = connection.scalar(_COUNT, {"owner": owner}) or 0
         if names:
             rows = connection.execute(_NAMES, {"owner": owner, "names": pack_ids(names)})
-            names_in_use = {(row[0], row[1]) for row in rows}
+            opened = [open_row(connection, row, schema.session) for row in rows]
+            names_in_use = {(row["namespace"], row["name"]) for row in opened}
         owners[owner] = _Owner(count, names_in_use)
     return owners
 

@@ -28,8 +28,7 @@ from .dialect import (
 )
 from .file.store_folder import DatabaseDamaged, DataFolder
 from .schema import HEAD
-from .sealing.columns import SEALING
-from .sealing.keyring import Keyring
+from .sealing.keyring import SEALING, Keyring
 from .upgrade import complete_revision, revision, upgrade
 
 T = TypeVar("T")

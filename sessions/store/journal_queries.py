@@ -18,7 +18,7 @@ from ..records import (
     SummaryRecord,
 )
 from . import rows, schema
-from .rows import columns_of
+from .sealing.keyring import open_row
 
 _j = schema.journal.c
 _r = schema.receipt.c
@@ -64,7 +64,7 @@ def page(
         return []
     statement = select(schema.journal).where(_j.session_id == session_id, _j.seq.in_(positions))
     return [
-        rows.journal_record(columns_of(row))
+        rows.journal_record(open_row(connection, row, schema.journal))
         for row in connection.execute(statement.order_by(_j.seq))
     ]
 
@@ -128,7 +128,7 @@ def _last_runs(connection: Connection, session_id: str, history_filter: HistoryF
 def receipt(connection: Connection, session_id: str, operation_id: str) -> ReceiptRecord | None:
     parameters = {"session_id": session_id, "operation_id": operation_id}
     row = connection.execute(_RECEIPT, parameters).first()
-    return None if row is None else rows.receipt_record(columns_of(row))
+    return None if row is None else rows.receipt_record(open_row(connection, row, schema.receipt))
 
 
 def receipts(connection: Connection, session_id: str, *, expiring: bool = False) -> tuple[int, int]:
@@ -146,7 +146,7 @@ def delete_expired_receipts(connection: Connection, now: float) -> None:
 def all_receipts(connection: Connection, session_id: str) -> list[ReceiptRecord]:
     """Return every receipt of a session, in the order of its calls."""
     result = connection.execute(_ALL_RECEIPTS, {"session_id": session_id})
-    return [rows.receipt_record(columns_of(row)) for row in result]
+    return [rows.receipt_record(open_row(connection, row, schema.receipt)) for row in result]
 
 
 _STARTED_RECEIPTS = select(schema.receipt).where(_r.session_id == _this, _r.status == STARTED)
@@ -161,12 +161,12 @@ def started_calls(
     receipts_by_seq = {
         receipt.seq: receipt
         for receipt in (
-            rows.receipt_record(columns_of(row))
+            rows.receipt_record(open_row(connection, row, schema.receipt))
             for row in connection.execute(_STARTED_RECEIPTS, parameters)
         )
     }
     entries = (
-        rows.journal_record(columns_of(row))
+        rows.journal_record(open_row(connection, row, schema.journal))
         for row in connection.execute(_STARTED_ENTRIES, parameters)
     )
     return [
@@ -196,13 +196,16 @@ def open_calls(
     Each is the session with its name, the operation id, the tool, and when it began.
     """
     query = _OPEN_CALLS if session_id is None else _OPEN_CALLS.where(_s.id == _this)
-    rows = connection.execute(query, {"owner": owner, "session_id": session_id})
-    return [(row[0], row[1], row[2], row[3], row[4]) for row in rows]
+    calls: list[tuple[str, str | None, str, str | None, float]] = []
+    for row in connection.execute(query, {"owner": owner, "session_id": session_id}):
+        name = open_row(connection, row, schema.session)["name"]
+        calls.append((row[0], name, row[2], row[3], row[4]))
+    return calls
 
 
 def summary(connection: Connection, session_id: str) -> SummaryRecord | None:
     row = connection.execute(_SUMMARY, {"session_id": session_id}).first()
-    return None if row is None else rows.summary_record(columns_of(row))
+    return None if row is None else rows.summary_record(open_row(connection, row, schema.summary))
 
 
 _COUNTS = (
@@ -211,7 +214,7 @@ _COUNTS = (
     .group_by(_j.kind, _j.tool, _j.status, _j.role)
 )
 _RUNS = select(func.count(_j.run.distinct())).where(_j.session_id == _this)
-_COMPACTED = select(_j.request).where(
+_COMPACTED = select(schema.journal).where(
     _j.session_id == _this, _j.kind == JournalKind.COMPACTED.value
 )
 _ENDS = select(_j.seq, _j.started_at).where(_j.session_id == _this).limit(1)
@@ -237,8 +240,8 @@ def journal_counts(connection: Connection, session_id: str) -> JournalCounts:
             continue
         entries += count
     runs = connection.scalar(_RUNS, this) or 0
-    for request in connection.scalars(_COMPACTED, this):
-        compacted = loads(request)
+    for row in connection.execute(_COMPACTED, this):
+        compacted = loads(open_row(connection, row, schema.journal)["request"])
         entries += compacted["entries"]
         transitions += compacted["transitions"]
         runs += compacted["runs"]

@@ -260,8 +260,8 @@ class LoginStore(Queries):
         super().__init__(transactions)
         self._keyring = keyring
 
-    async def seal(self, owner: str, value: str) -> bytes:
-        """Return the sealed value of a login of a principal.
+    async def seal(self, owner: str, name: str, value: str) -> bytes:
+        """Return the sealed value of a login of a principal; it opens as that of this login alone.
 
         Raises:
             StoreUnavailable: there is no key, or the store does not answer.
@@ -273,7 +273,7 @@ class LoginStore(Queries):
                 key = await self.transactions.write(lambda each: self._keyring.key_of(each, owner))
         except DecryptionFailed as error:
             raise StoreUnavailable(error.message) from None
-        return key.seal_bytes(value.encode())
+        return key.seal_bytes(value.encode(), login_id(owner, name).encode())
 
     async def open(self, login: LoginRecord) -> bytes:
         """Return the value of a login.
@@ -282,9 +282,10 @@ class LoginStore(Queries):
             StoreUnavailable: it is sealed with another key, or there is none.
         """
         await self._keyring.load()
+        owner, place = login.owner, login_id(login.owner, login.name).encode()
         try:
             return await self.transactions.read(
-                lambda each: self._keyring.open_bytes(each, login.sealed)
+                lambda each: self._keyring.open_bytes(each, login.sealed, place, owner)
             )
         except DecryptionFailed as error:
             raise StoreUnavailable(

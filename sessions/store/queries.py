@@ -23,7 +23,7 @@ from . import journal_queries, rows, schema
 from .base import ClaimedSession
 from .dialect import among, check_storage, pack_ids, sync
 from .rows import columns_of
-from .sealing.keyring import name_forms
+from .sealing.keyring import name_forms, open_row
 
 ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its state, snapshots and journal."""
@@ -78,7 +78,7 @@ def get(connection: Connection, session_id: str, owner: str | None = None) -> Se
         row = connection.execute(_GET, parameters).first()
     else:
         row = connection.execute(_GET_OWNED, {**parameters, "owner": owner}).first()
-    return None if row is None else rows.session_record(columns_of(row))
+    return None if row is None else rows.session_record(open_row(connection, row, schema.session))
 
 
 def find(connection: Connection, owner: str, namespace: str, name: str) -> SessionRecord | None:
@@ -100,7 +100,7 @@ def _find(
         parameters = {"owner": owner, "namespace": namespace, "name": form}
         row = connection.execute(statement, parameters).first()
         if row is not None:
-            return rows.session_record(columns_of(row))
+            return rows.session_record(open_row(connection, row, schema.session))
     return None
 
 
@@ -153,12 +153,12 @@ def counts(connection: Connection, owner: str | None = None) -> dict[str, int]:
 
 def bindings(connection: Connection, session_id: str) -> list[BindingRecord]:
     result = connection.execute(_BINDINGS, {"session_id": session_id})
-    return [rows.binding_record(columns_of(row)) for row in result]
+    return [rows.binding_record(open_row(connection, row, schema.binding)) for row in result]
 
 
 def state(connection: Connection, session_id: str) -> StateRecord | None:
     row = connection.execute(_STATE, {"session_id": session_id}).first()
-    return None if row is None else rows.state_record(columns_of(row))
+    return None if row is None else rows.state_record(open_row(connection, row, schema.state))
 
 
 def state_versions(connection: Connection, session_ids: Sequence[str]) -> dict[str, int]:
@@ -171,7 +171,7 @@ def snapshot(connection: Connection, session_id: str, service: str) -> SnapshotR
     """Return the newest snapshot of a binding."""
     parameters = {"session_id": session_id, "service": service}
     row = connection.execute(_SNAPSHOT, parameters).first()
-    return None if row is None else rows.snapshot_record(columns_of(row))
+    return None if row is None else rows.snapshot_record(open_row(connection, row, schema.snapshot))
 
 
 def journal(
@@ -181,7 +181,10 @@ def journal(
     c = schema.journal.c
     statement = select(schema.journal).where(c.session_id == session_id, c.seq > after)
     result = connection.execute(statement.order_by(c.seq.desc()).limit(last))
-    return [rows.journal_record(columns_of(row)) for row in reversed(result.all())]
+    return [
+        rows.journal_record(open_row(connection, row, schema.journal))
+        for row in reversed(result.all())
+    ]
 
 
 def load_session(connection: Connection, session_id: str) -> ClaimedSession:
@@ -203,7 +206,7 @@ def due(connection: Connection, now: float, limit: int = 100) -> list[SessionRec
     """Return ownerless sessions with `due_at <= now`, the most overdue first (paused: T10, closed: T19)."""
     statement = select(schema.session).where(*_due, _s.due_at <= now)
     result = connection.execute(statement.order_by(_s.due_at).limit(limit))
-    return [rows.session_record(columns_of(row)) for row in result]
+    return [rows.session_record(open_row(connection, row, schema.session)) for row in result]
 
 
 def next_due(connection: Connection) -> float | None:

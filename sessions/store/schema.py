@@ -1,8 +1,7 @@
 """The tables, as the newest migration leaves them.
 
-Columns are text, 64-bit integer and double only (plus some bytes), so that no value needs a converter for any database.
-Those with content of callers are read by a converter: a store may seal them. JSON is text. A change here needs a migration
-and a new HEAD; a test compares the two.
+Columns are text, 64-bit integer and double only (plus some bytes), so that no value needs a converter for any
+database. JSON is text. A change here needs a migration and a new HEAD; a test compares the two.
 """
 
 from __future__ import annotations
@@ -23,10 +22,14 @@ from sqlalchemy import (
 )
 
 from ..records import LABELS
-from .sealing.columns import BytesContent, Content, ControlContent, LabelContent, NameContent
 
 HEAD: Final = "0121"
 """The revision this program reads and writes."""
+
+FORM: Final = "sealed"
+"""The key in the info of a column with content of callers, which a store may seal; see sealing/keyring.py."""
+CONTENT, NAME, CONTROL = "content", "name", "control"
+"""How it is sealed: a content differently each time, a name of one owner always the same, a control but for its driver."""
 
 metadata: Final = MetaData()
 
@@ -39,9 +42,9 @@ def _text(key: str, *, null: bool = False) -> Column[str]:
     return Column(key, Text, nullable=null)
 
 
-def _content(key: str, *, null: bool = False) -> Column[str]:
+def _content(key: str, *, null: bool = False, form: str = CONTENT) -> Column[str]:
     """A text of callers, which is sealed if the store seals."""
-    return Column(key, Content, nullable=null)
+    return Column(key, Text, nullable=null, info={FORM: form})
 
 
 def _integer(key: str, *, primary: bool = False) -> Column[int]:
@@ -72,13 +75,16 @@ node: Final = Table(
     Column("lease_seconds", Double, nullable=False, server_default=text("0")),
 )
 
+# Sealed, a label is longer. SQLite bounds no text.
+_LABEL: Final = String(128).with_variant(Text(), "postgresql")
+
 session: Final = Table(
     "session",
     metadata,
     _name("id", primary=True),
     _text("owner"),
     _text("namespace"),
-    Column("name", NameContent, nullable=True),
+    _content("name", null=True, form=NAME),
     _text("status"),
     _content("reason", null=True),
     _time("created_at"),
@@ -95,9 +101,9 @@ session: Final = Table(
     _text("node", null=True),
     _integer("epoch"),
     _text("services"),
-    *(Column(label, LabelContent(128), nullable=True) for label in LABELS),
-    # The lease of control as JSON; NULL while the agent drives and no person ever did.
-    Column("control", ControlContent, nullable=True),
+    *(Column(label, _LABEL, nullable=True, info={FORM: CONTENT}) for label in LABELS),
+    # The lease of control as JSON; NULL while the agent drives and no person ever did. Filters read the driver.
+    _content("control", null=True, form=CONTROL),
 )
 
 _OPEN: Final = text("status NOT IN ('closing', 'closed')")
@@ -235,7 +241,7 @@ snapshot: Final = Table(
     _integer("seq", primary=True),
     _time("taken_at"),
     _integer("epoch"),
-    Column("data", BytesContent, nullable=False),
+    Column("data", LargeBinary, nullable=False, info={FORM: CONTENT}),
 )
 
 credential: Final = Table(

@@ -6,6 +6,7 @@ import base64
 import binascii
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, select
@@ -16,8 +17,7 @@ from ..records import LABELS, SessionFilter, SessionOrder, SessionRecord
 from ..state.merge import same_json
 from . import rows, schema
 from .dialect import may_have_text, rows_with_text
-from .rows import columns_of
-from .sealing.keyring import sealing_of
+from .sealing.keyring import open_row, sealing_of
 
 READ_LIMIT: Final = 10_000
 """Most sessions read for one page if a filter has no index. The page may then be short and still have a cursor."""
@@ -34,7 +34,7 @@ _COLUMNS = select(
 _name: Final[ColumnElement[Any]] = func.coalesce(_s.name, "")
 _summary = schema.summary.c
 _names = attrgetter("name", *LABELS)
-_TEXT_COLUMNS = _COLUMNS.add_columns(_summary.text, _summary.topics).outerjoin(
+_TEXT_COLUMNS = _COLUMNS.add_columns(*schema.summary.c).outerjoin(
     schema.summary, _summary.session_id == _s.id
 )
 _SEARCHED: Final = [
@@ -92,7 +92,7 @@ def _records(
         full_rows = connection.execute(select(schema.session).where(_s.id.in_(ids)))
         by_id = {row.id: row for row in full_rows}
         matches = [by_id[key] for key in ids if key in by_id]
-    return [rows.session_record(columns_of(row)) for row in matches]
+    return [rows.session_record(open_row(connection, row, schema.session)) for row in matches]
 
 
 def _candidates(
@@ -105,7 +105,7 @@ def _candidates(
         statement = _behind(_indexed_query(connection, session_filter), session_filter, after)
         chunk = connection.execute(statement.limit(size)).all()
         for row in chunk:
-            yield row, not needs_reading or _fits(row, session_filter)
+            yield row, not needs_reading or _fits(connection, row, session_filter)
         if len(chunk) < size:
             return
         size = max(size, min(size * 4, LARGEST_CHUNK))
@@ -187,7 +187,8 @@ def cursor_after(record: SessionRecord, order: SessionOrder) -> str:
     return _cursor(_position_of(record, order))
 
 
-def _fits(row: Any, session_filter: SessionFilter) -> bool:
+def _fits(connection: Connection, row: Any, session_filter: SessionFilter) -> bool:
+    row = SimpleNamespace(**open_row(connection, row, schema.session, schema.summary))
     text_to_find = (session_filter.query or "").casefold()
     if text_to_find and not may_have_text(
         text_to_find, *_names(row), row.text, row.topics, row.metadata

@@ -14,8 +14,8 @@ from ..errors import SessionNotFound
 from ..journal.entries import STARTED
 from ..records import ReceiptRecord
 from . import journal_queries, schema
-from .rows import columns_of, receipt_record, receipt_row
-from .sealing.keyring import seal_rows
+from .rows import receipt_record, receipt_row
+from .sealing.keyring import open_row, seal_rows
 
 _r = schema.receipt.c
 _s = schema.session.c
@@ -74,4 +74,4 @@ def creation_receipt(connection: Connection, owner: str, operation_id: str) -> R
     """Return the receipt of the call with a creation_id() that created a session of an owner."""
     parameters = {"owner": owner, "operation_id": operation_id}
     row = connection.execute(_CREATED, parameters).first()
-    return None if row is None else receipt_record(columns_of(row))
+    return None if row is None else receipt_record(open_row(connection, row, schema.receipt))

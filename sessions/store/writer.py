@@ -28,7 +28,7 @@ from .dialect import is_database_fault
 from .events import outbox
 from .people.audit_queries import AuditAppend
 from .rows import Change, JournalAppend, to_journal_append
-from .sealing.columns import NEW_KEYS
+from .sealing.keyring import NEW_KEYS
 
 logger = logging.getLogger(__name__)
 

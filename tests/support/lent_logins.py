@@ -55,10 +55,10 @@ class StoredLogin:
     async def save(self, **values: Any) -> None:
         """Store the login that is valid at the site."""
         value = parse_storage_state(json.dumps(self.site.state()).encode())
-        sealed = await self.store.logins.seal(values.get("owner", LOCAL.key), encode_value(value))
+        this = {"owner": LOCAL.key, "name": "shop", **values}
+        sealed = await self.store.logins.seal(this["owner"], this["name"], encode_value(value))
         record: dict[str, Any] = {
-            "owner": LOCAL.key,
-            "name": "shop",
+            **this,
             "kind": "browser",
             "site": self.site.address,
             "issuer": "",

@@ -139,7 +139,7 @@ class Keys:
             issuer="",
             state=OK,
             since=self._clock.now(),
-            sealed=await self._store.logins.seal(owner, value),
+            sealed=await self._store.logins.seal(owner, name, value),
         )
         await self._audit.admit("grant", owner, name)
         config = self._logins.get(name)

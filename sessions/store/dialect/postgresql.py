@@ -48,11 +48,7 @@ class _Upsert:
 
     def __init__(self, table: Table, *, add: bool) -> None:
         self._keys = [column.name for column in table.primary_key]
-        # A column with content of callers decorates its type.
-        types: dict[str, object] = {
-            each.name: getattr(each.type, "impl", each.type) for each in table.c
-        }
-        kinds = {name: _ARRAYS.get(type(each), _TEXTS) for name, each in types.items()}
+        kinds = {column.name: _ARRAYS.get(type(column.type), _TEXTS) for column in table.c}
         self._columns = {name: kind for name, (_, kind) in kinds.items()}
         arrays = ", ".join(f"%({name})b::{array}" for name, (array, _) in kinds.items())
         old = f"{table.name}." if add else ""

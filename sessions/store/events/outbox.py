@@ -21,7 +21,7 @@ from ...times import timestamp
 from .. import schema
 from ..dialect import among, execute_many, pack_ids, upsert
 from ..rows import Row, columns_of
-from ..sealing.keyring import seal_rows
+from ..sealing.keyring import open_row, seal_rows
 from .records import KINDS, TRANSITIONS, Subscription
 
 logger = logging.getLogger("statehold.events")
@@ -112,11 +112,14 @@ def add_polled(
     waiting = select(func.count()).where(_d.subscription_id == subscription.id)
     room = MAX_QUEUED - connection.execute(waiting).scalar_one()
     this = _sub.id == subscription.id
-    found = connection.scalar(select(_sub.source).where(this).with_for_update())
-    if len(documents) > room or found != subscription.source:
+    found = connection.execute(select(schema.subscription).where(this).with_for_update()).first()
+    if found is None or len(documents) > room:
         return False
-    moved = seal_rows(connection, schema.subscription, [{"source": source}], subscription.owner)
-    connection.execute(update(schema.subscription).where(this).values(moved[0]))
+    row = open_row(connection, found, schema.subscription)
+    if row["source"] != subscription.source:
+        return False
+    [moved] = seal_rows(connection, schema.subscription, [{**row, "source": source}])
+    connection.execute(update(schema.subscription).where(this).values(source=moved["source"]))
     common = {"subscription_id": subscription.id, "host": subscription.host, "attempts": 0}
     # A service may repeat an event.
     bodies = {document["eventId"]: dumps(document) for document in documents}
@@ -157,7 +160,8 @@ _ENDED_RECEIPTS = select(schema.receipt).where(
 def add_ended(connection: Connection, ids: Collection[str], now: float) -> None:
     """Queue the events of the transitions and of the calls of these sessions that statements of SQL ended at `now`."""
     values = {"ids": pack_ids(ids), "now": now}
-    entries = [dict(columns_of(row)) for row in connection.execute(_ENDED_ENTRIES, values)]
+    ended = connection.execute(_ENDED_ENTRIES, values).all()
+    entries = [dict(open_row(connection, row, schema.journal)) for row in ended]
     receipts = [dict(columns_of(row)) for row in connection.execute(_ENDED_RECEIPTS, values)]
     add(connection, entries, receipts)
 
@@ -224,7 +228,8 @@ def page(connection: Connection, session_id: str, name: str, after: int | None, 
         after = connection.scalar(select(func.max(_j.seq)).where(*these)) or 0
     else:
         query = select(schema.journal).where(*these, _j.seq > after).order_by(_j.seq)
-        rows = [dict(columns_of(row)) for row in connection.execute(query.limit(most + 1))]
+        found = connection.execute(query.limit(most + 1)).all()
+        rows = [dict(open_row(connection, row, schema.journal)) for row in found]
     shown = rows[:most]
     found = (event.document for row in shown for event in _of_entry(row))
     return {

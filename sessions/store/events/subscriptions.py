@@ -12,8 +12,7 @@ from sqlalchemy import ColumnElement, Connection, delete, exists, func, insert, 
 
 from .. import schema
 from ..dialect import among, pack_ids
-from ..rows import columns_of
-from ..sealing.keyring import seal_rows
+from ..sealing.keyring import open_row, seal_rows
 from . import outbox
 from .records import EventDelivery, Subscription
 
@@ -28,7 +27,7 @@ _COLUMNS: Final = [_s[each.name] for each in fields(Subscription)]
 
 def find(connection: Connection, subscription_id: str) -> Subscription | None:
     row = connection.execute(select(*_COLUMNS).where(_s.id == subscription_id)).first()
-    return None if row is None else Subscription(**columns_of(row))
+    return None if row is None else Subscription(**open_row(connection, row, schema.subscription))
 
 
 def put(connection: Connection, subscription: Subscription, *, most: int) -> bool:
@@ -49,12 +48,14 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
         outbox.mark_queued(connection)
         return True
     values: dict[str, Any] = {
+        "id": subscription.id,
+        "owner": subscription.owner,
         "secret": subscription.secret,
         "expires_at": subscription.expires_at,
     }
     if former.secret != subscription.secret:
         values |= {"old_secret": former.secret, "old_secret_ends_at": now + ROTATION_SECONDS}
-    [row] = seal_rows(connection, schema.subscription, [values], subscription.owner)
+    [row] = seal_rows(connection, schema.subscription, [values])
     connection.execute(update(schema.subscription).where(this).values(row))
     dead = (_d.subscription_id == subscription.id, _d.due_at.is_(None))
     connection.execute(update(schema.delivery).where(*dead).values(due_at=now, attempts=0))
@@ -64,9 +65,10 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
 
 def is_verified(connection: Connection, owner: str, url: str, secret: str, now: float) -> bool:
     """Whether a principal has a subscription with this URL and this secret, so that the URL has met a challenge."""
-    these = select(_s.url, _s.secret).where(_s.owner == owner, _s.expires_at > now)
+    these = select(_s.id, _s.url, _s.secret).where(_s.owner == owner, _s.expires_at > now)
     # Compared here: they may be sealed.
-    return (url, secret) in {tuple(row) for row in connection.execute(these)}
+    rows = [open_row(connection, row, schema.subscription) for row in connection.execute(these)]
+    return any((row["url"], row["secret"]) == (url, secret) for row in rows)
 
 
 def polled(connection: Connection, now: float) -> list[str]:
@@ -122,7 +124,10 @@ def claim(
     known = select(*_COLUMNS).where(_s.host == host, _s.expires_at > now)
     has_due = exists().where(_d.subscription_id == _s.id, is_due)
     in_turn = known.where(has_due).order_by(_s.id <= after, _s.id).limit(most)
-    subscriptions = [Subscription(**columns_of(row)) for row in connection.execute(in_turn)]
+    subscriptions = [
+        Subscription(**open_row(connection, row, schema.subscription))
+        for row in connection.execute(in_turn)
+    ]
     if not subscriptions:
         live = exists().where(_s.id == _d.subscription_id, _s.expires_at > now)
         connection.execute(delete(schema.delivery).where(_d.host == host, is_due, ~live))
@@ -135,7 +140,8 @@ def claim(
             values = {"due_at": lease_ends_at, "attempts": attempts}
             this = _this(subscription.id, row.event_id)
             connection.execute(update(schema.delivery).where(*this).values(values))
-            deliveries.append(EventDelivery(subscription, row.event_id, row.body, attempts))
+            body = open_row(connection, row, schema.delivery)["body"]
+            deliveries.append(EventDelivery(subscription, row.event_id, body, attempts))
     return deliveries
 
 

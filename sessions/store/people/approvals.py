@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, or_,
 from .. import schema
 from ..base import ApprovalRecord, ApprovalState
 from ..rows import columns_of
-from ..sealing.keyring import seal_rows
+from ..sealing.keyring import open_row, seal_rows
 
 MOST_REQUESTS: Final = 20
 """Requests of one session that wait at once."""
@@ -31,7 +31,10 @@ def request(connection: Connection, record: ApprovalRecord) -> ApprovalRecord | 
     same = or_(exact, _covers(record.standing))
     query = select(*_COLUMNS).where(_a.standing == record.standing, same, _a.ends_at > now)
     # One that is approved, or covers the call, goes before others.
-    found = [ApprovalRecord(**columns_of(row)) for row in connection.execute(query)]
+    found = [
+        ApprovalRecord(**open_row(connection, row, schema.approval))
+        for row in connection.execute(query)
+    ]
     if found:
         return min(found, key=lambda each: each.state in (PENDING, REFUSED))
     waits = (_a.session_id == record.session_id, _a.state == PENDING, _a.ends_at > now)
@@ -73,7 +76,7 @@ def decide(
 
 def find(connection: Connection, approval_id: str) -> ApprovalRecord | None:
     row = connection.execute(select(*_COLUMNS).where(_a.id == approval_id)).first()
-    return None if row is None else ApprovalRecord(**columns_of(row))
+    return None if row is None else ApprovalRecord(**open_row(connection, row, schema.approval))
 
 
 def page(connection: Connection, owner: str | None, now: float) -> Sequence[ApprovalRecord]:

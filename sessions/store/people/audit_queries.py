@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from ...principals.audit_log import AuditHead, AuditRow, chain_hash
 from .. import schema
 from ..dialect import execute_many
-from ..sealing.keyring import OPERATOR, seal_rows
+from ..sealing.keyring import OPERATOR, open_row, seal_rows
 
 _a = schema.audit.c
 _h = schema.audit_head.c
@@ -69,4 +69,5 @@ def page(connection: Connection, after: int, limit: int) -> Sequence[AuditRow]:
     statement = (
         select(_a.seq, _a.document, _a.hash).where(_a.seq > after).order_by(_a.seq).limit(limit)
     )
-    return [AuditRow(*row) for row in connection.execute(statement)]
+    rows = connection.execute(statement)
+    return [AuditRow(**open_row(connection, row, schema.audit)) for row in rows]

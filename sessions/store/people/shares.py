@@ -11,6 +11,7 @@ from ...records import SessionRecord, ShareRecord, ShareRights
 from .. import schema
 from ..dialect import among, pack_ids
 from ..rows import columns_of, session_record, share_record, share_row
+from ..sealing.keyring import open_row
 
 _t = schema.session_share.c
 _s = schema.session.c
@@ -75,7 +76,7 @@ def sessions(
     statement = statement.order_by(turn, *newest_first).limit(limit)
     found: list[tuple[SessionRecord, ShareRights]] = []
     for row in connection.execute(statement, {"ids": pack_ids(grantees)}):
-        columns = dict(columns_of(row))
+        columns = dict(open_row(connection, row, schema.session))
         rights = ShareRights(columns.pop("rights"))
         found.append((session_record(columns), rights))
     return sorted(found, key=lambda each: (-each[0].used_at, each[0].id))

@@ -47,17 +47,17 @@ class Encryption:
     def __repr__(self) -> str:
         return f"<Encryption {self._mark.hex()}>"
 
-    def encrypt(self, content: bytes) -> bytes:
-        """Return the encrypted content, with a mark from which decrypt() recognizes the key."""
+    def encrypt(self, content: bytes, place: bytes = b"") -> bytes:
+        """Return the encrypted content, with a mark from which decrypt() recognizes the key. It opens at its place alone."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         head = MAGIC + self._mark
-        return head + nonce + self._cipher.encrypt(nonce, content, head)
+        return head + nonce + self._cipher.encrypt(nonce, content, head + place)
 
     def has_encrypted(self, data: bytes) -> bool:
         """Whether data begins as what this key encrypts."""
         return data.startswith(MAGIC + self._mark)
 
-    def decrypt(self, data: bytes) -> bytes:
+    def decrypt(self, data: bytes, place: bytes = b"") -> bytes:
         """Return the decrypted content.
 
         Raises:
@@ -76,7 +76,7 @@ class Encryption:
                 "The saved session is encrypted with another key than the configured one."
             )
         try:
-            return self._cipher.decrypt(nonce, data[start + NONCE_BYTES :], head)
+            return self._cipher.decrypt(nonce, data[start + NONCE_BYTES :], head + place)
         except (InvalidTag, ValueError):
             raise DecryptionFailed(
                 "The saved session is damaged: it was changed after it was written."

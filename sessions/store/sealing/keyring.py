@@ -17,20 +17,36 @@ from typing import Any, Final
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import Connection, FromClause, String, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    Connection,
+    FromClause,
+    String,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
 
 from ...errors import StoreUnavailable
 from ...owned_map import BoundedMap
 from .. import schema
 from ..dialect import wait_for_exclusive
 from ..dialect.values import MARK
-from .columns import MARK_BYTES, NEW_KEYS, SEALING, BytesContent, Content
+from ..rows import columns_of
+from ..schema import CONTROL, FORM, NAME
 from .encryption import MAGIC, NONCE_BYTES, DecryptionFailed, Encryption, cipher
 from .key_file import KEY_FILE, key_in
 
 Row = Mapping[str, Any]
 Run = Callable[[Callable[[Connection], Any]], Awaitable[Any]]
 
+SEALING: Final = "statehold_sealing"
+"""The execution option of a connection that has the Keyring of its store."""
+NEW_KEYS: Final = "statehold.new_keys"
+"""The key in the info of a connection with the ids of the data keys that its transaction inserted: it may be undone."""
+MARK_BYTES: Final = MARK.encode()
 CHECK: Final = "check"
 """The digest of the check row. Its id tells what the store seals."""
 LOGINS, CONTENT = "logins", "content"
@@ -40,45 +56,48 @@ ID_CHARACTERS: Final = 12
 MAX_KNOWN: Final = 10_000
 
 _k = schema.data_key.c
-_OF_OWNER = select(_k.id, _k.wrapped).where(_k.digest == bindparam("digest", type_=String()))
-_OF_ID = select(_k.wrapped).where(_k.id == bindparam("id", type_=String()))
+_OF_OWNER = select(schema.data_key).where(_k.digest == bindparam("digest", type_=String()))
+_OF_ID = select(schema.data_key).where(_k.id == bindparam("id", type_=String()))
 _OWNER = select(schema.session.c.owner).where(
     schema.session.c.id == bindparam("id", type_=String())
 )
 
 
 class DataKey:
-    """AES-256-GCM with the key of one principal. A nonce is random; that of a name is computed from it."""
+    """AES-256-GCM with the key of one principal. A nonce is random; that of a name is computed from it.
 
-    def __init__(self, key_id: str, key: bytes) -> None:
+    A value is bound to its place, and opens at no other.
+    """
+
+    def __init__(self, key_id: str, digest: str, key: bytes) -> None:
         self.id = key_id
+        self.digest = digest
         self._cipher = cipher(key)
         self._name_key = hmac.digest(key, b"names", "sha256")
 
-    def seal_text(self, text: str, *, is_name: bool = False) -> str:
-        content = text.encode()
-        sealed = self._encrypt(content, is_name=is_name)
+    def seal_text(self, text: str, place: bytes, *, is_name: bool = False) -> str:
+        sealed = self._encrypt(text.encode(), place, is_name=is_name)
         return f"{MARK}{self.id}{b2a_base64(sealed, newline=False).decode()}"
 
-    def seal_bytes(self, data: bytes) -> bytes:
-        return MARK_BYTES + self.id.encode() + self._encrypt(data)
+    def seal_bytes(self, data: bytes, place: bytes) -> bytes:
+        return MARK_BYTES + self.id.encode() + self._encrypt(data, place)
 
-    def _encrypt(self, content: bytes, *, is_name: bool = False) -> bytes:
+    def _encrypt(self, content: bytes, place: bytes, *, is_name: bool = False) -> bytes:
         digest = hmac.digest(self._name_key, content, "sha256") if is_name else None
         nonce = digest[:NONCE_BYTES] if digest else secrets.token_bytes(NONCE_BYTES)
-        return nonce + self._cipher.encrypt(nonce, content, None)
+        return nonce + self._cipher.encrypt(nonce, content, place)
 
-    def decrypt(self, sealed: bytes) -> bytes:
+    def decrypt(self, sealed: bytes, place: bytes) -> bytes:
         """
         Raises:
-            DecryptionFailed: the value was changed since it was sealed.
+            DecryptionFailed: the value was changed or moved since it was sealed.
         """
         from cryptography.exceptions import InvalidTag
 
         try:
-            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], None)
+            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
         except (InvalidTag, ValueError):
-            raise DecryptionFailed("A sealed value was changed in the store.") from None
+            raise DecryptionFailed("A sealed value was changed or moved in the store.") from None
 
 
 class Keyring:
@@ -166,25 +185,29 @@ class Keyring:
         wait_for_exclusive(connection, schema.version)
         check = _read_check(connection)
         if check is not None:
-            self._unwrap(check.wrapped)
-        for row in connection.execute(
-            select(_k.digest, _k.wrapped).where(_k.digest != CHECK)
-        ).all():
+            self._unwrap(check)
+        for row in connection.execute(select(schema.data_key).where(_k.digest != CHECK)).all():
             if not self._current.has_encrypted(row.wrapped):
-                wrapped = self._current.encrypt(self._unwrap(row.wrapped))
+                wrapped = self._wrap(row.digest, row.id, self._unwrap(row))
                 this = update(schema.data_key).where(_k.digest == row.digest)
                 connection.execute(this.values(wrapped=wrapped))
         self._put_check(connection, CONTENT)
 
     def _put_check(self, connection: Connection, kind: str) -> None:
         connection.execute(delete(schema.data_key).where(_k.digest == CHECK))
-        row = {"digest": CHECK, "id": kind, "wrapped": self._current.encrypt(b"")}
+        row = {"digest": CHECK, "id": kind, "wrapped": self._wrap(CHECK, kind, b"")}
         connection.execute(insert(schema.data_key), row)
 
-    def _unwrap(self, wrapped: bytes) -> bytes:
+    def _wrap(self, digest: str, key_id: str, key: bytes) -> bytes:
+        return self._current.encrypt(key, f"{digest} {key_id}".encode())
+
+    def _unwrap(self, row: Any) -> bytes:
+        return self._decrypt(row.wrapped, f"{row.digest} {row.id}".encode())
+
+    def _decrypt(self, wrapped: bytes, place: bytes = b"") -> bytes:
         for encryption in self._encryptions:
             if encryption.has_encrypted(wrapped):
-                return encryption.decrypt(wrapped)
+                return encryption.decrypt(wrapped, place)
         raise DecryptionFailed(
             "The store is sealed with another key than that of this server. Give that key in sealing.keys: first to use it, "
             "or after a new one to replace it."
@@ -196,7 +219,7 @@ class Keyring:
         if row is None:
             return None
         try:
-            return self._data_key(row.id, row.wrapped)
+            return self._data_key(row)
         except DecryptionFailed:
             if self.seals_content:
                 raise
@@ -226,20 +249,20 @@ class Keyring:
                 )
             self._put_check(connection, CONTENT if self.seals_content else LOGINS)
         digest, key_id = owner_digest(owner), secrets.token_urlsafe(ID_CHARACTERS * 3 // 4)
-        wrapped = self._current.encrypt(secrets.token_bytes(32))
+        key = secrets.token_bytes(32)
         connection.execute(delete(schema.data_key).where(_k.digest == digest))
-        new = {"digest": digest, "id": key_id, "wrapped": wrapped}
+        new = {"digest": digest, "id": key_id, "wrapped": self._wrap(digest, key_id, key)}
         connection.execute(insert(schema.data_key), new)
         connection.info.setdefault(NEW_KEYS, set()).add(key_id)
-        return self._data_key(key_id, wrapped)
+        return DataKey(key_id, digest, key)
 
-    def _data_key(self, key_id: str, wrapped: bytes) -> DataKey:
-        key = self._data_keys.get(key_id)
+    def _data_key(self, row: Any) -> DataKey:
+        key = self._data_keys.get(row.id)
         if key is None:
-            key = DataKey(key_id, self._unwrap(wrapped))
+            key = DataKey(row.id, row.digest, self._unwrap(row))
             if len(self._data_keys) >= MAX_KNOWN:
                 self._data_keys.clear()
-            self._data_keys[key_id] = key
+            self._data_keys[row.id] = key
         return key
 
     def _key_of_session(self, connection: Connection, session_id: str) -> DataKey | None:
@@ -253,12 +276,10 @@ class Keyring:
                 self._session_keys[session_id] = key
         return key
 
-    def seal(
-        self, connection: Connection, row: Row, columns: Mapping[str, Any], owner: str | None
-    ) -> Row:
+    def seal(self, connection: Connection, table: FromClause, row: Row, owner: str | None) -> Row:
         """Return a row with its content sealed. That of a session that is gone is left out."""
-        names = [name for name in columns if row.get(name) is not None]
-        if not names:
+        content = _content_of(table, row)
+        if not content:
             return row
         owner = row.get("owner", owner)
         if owner is None:
@@ -266,33 +287,58 @@ class Keyring:
         else:
             key = self.key_of(connection, owner)
         if key is None:
-            return {**row, **dict.fromkeys(names)}
-        return {**row, **{name: columns[name].seal(key, row[name]) for name in names}}
+            return {**row, **dict.fromkeys(name for name, _ in content)}
+        sealed: dict[str, Any] = {}
+        for name, form in content:
+            value, place = row[name], _place(table, name, form, row)
+            if isinstance(value, bytes):
+                sealed[name] = key.seal_bytes(value, place)
+                continue
+            clear, rest = "", value
+            if form == CONTROL:
+                clear, comma, rest = value.partition(",")
+                rest = comma + rest
+            sealed[name] = clear + key.seal_text(rest, place + clear.encode(), is_name=form == NAME)
+        return {**row, **sealed}
 
-    def open_text(self, connection: Connection, sealed: str) -> str:
-        """Return the text in a sealed value without its mark.
+    def open_content(self, connection: Connection, table: FromClause, row: Row) -> Row:
+        """Return a row with its content as it was before it was sealed.
 
         Raises:
-            DecryptionFailed: its data key was deleted, or the value was changed.
+            DecryptionFailed: a data key was deleted, or a value was changed or moved.
         """
-        key = self._read_key(connection, sealed[:ID_CHARACTERS])
-        return key.decrypt(a2b_base64(sealed[ID_CHARACTERS:])).decode()
+        opened: dict[str, Any] = {}
+        for name, form in _content_of(table, row):
+            value, place, owner = row[name], _place(table, name, form, row), row.get("owner")
+            if isinstance(value, bytes):
+                if value.startswith(MARK_BYTES):
+                    opened[name] = self.open_bytes(connection, value, place, owner)
+            elif MARK in value:
+                clear, _, sealed = value.partition(MARK)
+                key = self._read_key(connection, sealed[:ID_CHARACTERS], owner)
+                content = a2b_base64(sealed[ID_CHARACTERS:])
+                opened[name] = clear + key.decrypt(content, place + clear.encode()).decode()
+        return {**row, **opened}
 
-    def open_bytes(self, connection: Connection, sealed: bytes) -> bytes:
-        """Return the bytes in a sealed value; see open_text()."""
-        if sealed.startswith(MAGIC):
-            return self._unwrap(sealed)  # the value of a login that an earlier version stored
+    def open_bytes(
+        self, connection: Connection, value: bytes, place: bytes, owner: str | None
+    ) -> bytes:
+        """Return the bytes in a sealed value; see open_content()."""
+        if value.startswith(MAGIC):
+            return self._decrypt(value)  # a login that was stored before there were data keys
         start = len(MARK_BYTES) + ID_CHARACTERS
-        key_id = sealed[len(MARK_BYTES) : start].decode(errors="replace")
-        return self._read_key(connection, key_id).decrypt(sealed[start:])
+        key_id = value[len(MARK_BYTES) : start].decode(errors="replace")
+        return self._read_key(connection, key_id, owner).decrypt(value[start:], place)
 
-    def _read_key(self, connection: Connection, key_id: str) -> DataKey:
+    def _read_key(self, connection: Connection, key_id: str, owner: str | None) -> DataKey:
         key = self._data_keys.get(key_id)
         if key is None:
-            wrapped = connection.scalar(_OF_ID, {"id": key_id})
-            if wrapped is None:
+            row = connection.execute(_OF_ID, {"id": key_id}).first()
+            if row is None:
                 raise DecryptionFailed("A value is sealed with a key that was deleted.")
-            key = self._data_key(key_id, wrapped)
+            key = self._data_key(row)
+        if owner is not None and key.digest != owner_digest(owner):
+            raise DecryptionFailed("A value is sealed with the key of another principal.")
         return key
 
 
@@ -306,9 +352,21 @@ def _read_check(connection: Connection) -> Any:
 
 
 @cache
-def _content_columns(table: FromClause) -> dict[str, Any]:
-    kinds = (Content, BytesContent)
-    return {column.key: column.type for column in table.c if isinstance(column.type, kinds)}
+def _forms(table: FromClause) -> dict[str, str]:
+    return {column.key: column.info[FORM] for column in table.c if FORM in column.info}
+
+
+def _content_of(table: FromClause, row: Row) -> list[tuple[str, str]]:
+    """Return the columns of a row that have content of callers, each with its form."""
+    return [(name, form) for name, form in _forms(table).items() if row.get(name) is not None]
+
+
+def _place(table: FromClause, column: str, form: str, row: Row) -> bytes:
+    """Return the place to which a value is bound: its column, and the key of its row, but for names, which are looked up."""
+    keys = () if form == NAME else table.primary_key
+    # An update of a session has its id as a parameter.
+    texts = [str(row["b_id"] if "b_id" in row else row[key.name]) for key in keys]
+    return "\0".join((table.description, column, *texts)).encode()
 
 
 def sealing_of(connection: Connection) -> Keyring | None:
@@ -322,16 +380,32 @@ def seal_rows(
 ) -> Sequence[Row]:
     """Return rows of a table as they are stored: with the content of callers sealed, if the store seals.
 
-    A row belongs to its `owner` or to that of its session, else to the owner that is given.
+    Each has the primary key of the table. It belongs to its `owner` or to that of its session, else to the owner that is
+    given.
     """
-    keyring, columns = sealing_of(connection), _content_columns(table)
-    if keyring is None or not columns:
+    keyring = sealing_of(connection)
+    if keyring is None:
         return rows
-    return [keyring.seal(connection, row, columns, owner) for row in rows]
+    return [keyring.seal(connection, table, row, owner) for row in rows]
+
+
+def open_row(connection: Connection, row: Any, *tables: Table) -> Row:
+    """Return the columns of a result row by name, with the content of these tables as it was before it was sealed.
+
+    The row has the primary key of each.
+    """
+    columns, keyring = columns_of(row), sealing_of(connection)
+    if keyring is not None:
+        for table in tables:
+            columns = keyring.open_content(connection, table, columns)
+    return columns
 
 
 def name_forms(connection: Connection, owner: str, name: str) -> list[str]:
     """Return the values that the column of a name may have: sealed, and as before the store sealed."""
     keyring = sealing_of(connection)
     key = None if keyring is None else keyring.find_key(connection, owner)
-    return [name] if key is None else [key.seal_text(name, is_name=True), name]
+    if key is None:
+        return [name]
+    place = _place(schema.session, "name", NAME, {})
+    return [key.seal_text(name, place, is_name=True), name]

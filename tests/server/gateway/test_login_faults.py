@@ -283,7 +283,7 @@ async def test_a_key_of_the_logins_is_the_same_for_all(
         raise PermissionError
 
     async def seal(store: SQLStore) -> None:
-        sealed.append(await store.logins.seal("ada", "secret"))
+        sealed.append(await store.logins.seal("ada", "notes", "secret"))
 
     sealed: list[bytes] = []
     monkeypatch.setattr(Path, "hardlink_to", refuse)

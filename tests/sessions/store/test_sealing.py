@@ -183,7 +183,7 @@ async def fill(store: SQLStore, canary: Callable[[str], str], number: int = 1) -
     assert await store.put_subscription(subscription, most=CANARIES)
     document = {"eventId": f"e{number}", "data": canary("event")}
     assert await store.add_polled(subscription, canary("source"), [document], 1.0)
-    value = await store.logins.seal(ADA, canary("login"))
+    value = await store.logins.seal(ADA, f"l{number}", canary("login"))
     await store.logins.put(LoginRecord(ADA, f"l{number}", "key", "", "", OK, 1.0, value))
     if number == 1:
         # A session has twenty at most.
@@ -284,7 +284,7 @@ async def test_what_was_written_before_the_store_was_sealed_is_read_and_found(
     place = SealedPlace(partial(SQLStore.sqlite, tmp_path), tmp_path, lambda: None)
     async with place.store() as store:
         await make(store, name="work")
-        value = await store.logins.seal(ADA, "old")
+        value = await store.logins.seal(ADA, "l0", "old")
         # Before there were data keys, the key of the file sealed logins.
         older = Encryption((tmp_path / "logins.key").read_text()).encrypt(b"older")
         for name, sealed in (("l0", value), ("l00", older)):

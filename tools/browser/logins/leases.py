@@ -303,7 +303,7 @@ class LoginLeases:
             issuer="",
             state=NEW,
             since=self.clock.now(),
-            sealed=await self._store.logins.seal(owner, encode_value(ContextSnapshot())),
+            sealed=await self._store.logins.seal(owner, name, encode_value(ContextSnapshot())),
         )
 
     async def write(self, lease: LoginLease, value: ContextSnapshot) -> bool:
@@ -312,8 +312,8 @@ class LoginLeases:
         Raises:
             StoreUnavailable: The store does not answer.
         """
-        owner, is_written = lease.record.owner, False
-        sealed = await self._store.logins.seal(owner, encode_value(value))
+        record, is_written = lease.record, False
+        sealed = await self._store.logins.seal(record.owner, record.name, encode_value(value))
         with anyio.CancelScope(shield=True):
             async with lease.lock:
                 is_written = await self._store.logins.write_value(lease.record, sealed)
@@ -375,7 +375,7 @@ class LoginLeases:
         """
         record = lease.record
         if value is not None:
-            sealed = await self._store.logins.seal(record.owner, encode_value(value))
+            sealed = await self._store.logins.seal(record.owner, record.name, encode_value(value))
             record = replace(record, sealed=sealed)
         state = record.state
         # Cookies that a site sets before the person comes who is to log in are no login.

@@ -284,7 +284,10 @@ class ServiceLogins:
             raise self._failure(record.owner, record.name, error) from error
 
     async def _store_renewed(self, record: LoginRecord, document: LoginDocument) -> _Known | None:
-        sealed, expires_at = await self._seal(record.owner, document), self._end_of(document)
+        sealed, expires_at = (
+            await self._seal(record.owner, record.name, document),
+            self._end_of(document),
+        )
         with anyio.move_on_after(RENEWAL_SECONDS):
             while True:
                 # The former refresh token is used up: a store that does not answer is waited for.
@@ -345,7 +348,7 @@ class ServiceLogins:
             issuer=issuer,
             state=OK,
             since=self.clock.now(),
-            sealed=await self._seal(owner, document),
+            sealed=await self._seal(owner, service, document),
             expires_at=self._end_of(document),
         )
         await self.audit.admit("grant", owner, service)
@@ -369,8 +372,9 @@ class ServiceLogins:
             logger.warning("no port can be opened for a login: %s", error.strerror)
             return None
 
-    async def _seal(self, owner: str, document: LoginDocument) -> bytes:
-        return await self._store.logins.seal(owner, document.model_dump_json(exclude_none=True))
+    async def _seal(self, owner: str, name: str, document: LoginDocument) -> bytes:
+        value = document.model_dump_json(exclude_none=True)
+        return await self._store.logins.seal(owner, name, value)
 
     async def _open(self, record: LoginRecord) -> LoginDocument:
         from .authorization import LoginDocument
