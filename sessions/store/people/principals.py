@@ -152,6 +152,8 @@ def forget(connection: Connection, owner: str) -> list[str] | None:
 
     Return the ids of the sessions; None, and change nothing, if a process has one of them.
     """
+    # No session may be created meanwhile: it would be sealed with the key.
+    wait_for_exclusive(connection, schema.version)
     own = select(_s.id, _s.node).where(_s.owner == owner).with_for_update()
     sessions = connection.execute(own).all()
     if any(node is not None for _, node in sessions):

@@ -243,7 +243,7 @@ class Keyring:
     def _add_key(self, connection: Connection, owner: str) -> DataKey:
         check = _read_check(connection)
         if check is None or not self._current.has_encrypted(check.wrapped):
-            if self.seals_content and check is not None:
+            if check is not None and (self.seals_content or check.id == CONTENT):
                 raise DecryptionFailed(
                     "The sealing key was replaced: start again with the new one."
                 )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import signal
 import sqlite3
 import subprocess
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -16,6 +18,7 @@ from typing import Any
 
 import anyio
 import pytest
+from sqlalchemy import func, select
 from store_making import NODE, Sessions, entry, node_record
 from support.databases import DatabaseServer, program_path
 from support.lent_logins import SecretFinder, keyring_of
@@ -38,7 +41,7 @@ from statehold.sessions.records import (
     SummaryRecord,
 )
 from statehold.sessions.services import ToolResult
-from statehold.sessions.store import Write
+from statehold.sessions.store import Write, schema
 from statehold.sessions.store.base import OK, ApprovalRecord, LoginRecord
 from statehold.sessions.store.dialect import RemoteDatabase
 from statehold.sessions.store.events.records import Subscription
@@ -333,6 +336,117 @@ async def test_a_sealed_store_opens_with_its_key_alone(place: SealedPlace) -> No
             pass
     async with place.store(KEY) as store:
         assert await store.get("sh_a") is not None
+
+
+MOVES = {
+    "to the row of another session": "UPDATE state SET value = (SELECT value FROM state WHERE session_id = 'sh_b')",
+    "to another column": "UPDATE state SET json_schema = value",
+    "to another table": "UPDATE session SET metadata = (SELECT value FROM state WHERE session_id = 'sh_a')",
+    "to a session of another principal": f"UPDATE session SET owner = '{EVE}'",
+    "to another name": "UPDATE session SET name = (SELECT name FROM session WHERE id = 'sh_e') WHERE id = 'sh_a'",
+    "to another snapshot": "UPDATE snapshot SET session_id = 'sh_a'",
+    "to another login": "UPDATE login SET sealed = (SELECT sealed FROM login WHERE name = 'other')",
+    "with its key to another principal": "UPDATE data_key SET digest = digest || '0' WHERE digest <> 'check'",
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+async def test_a_sealed_value_that_was_moved_is_refused(tmp_path: Path, move: str) -> None:
+    snapshot: dict[str, Any] = {"service": "shop", "seq": 1, "taken_at": 1.0, "epoch": 1}
+    async with SQLStore.sqlite(tmp_path, keyring=keyring_of(KEY)) as store:
+        await make(store)
+        for session_id, owner in (("sh_b", ADA), ("sh_e", EVE)):
+            await Sessions(store).make(session_id, "shop", owner=owner, name="other")
+        saved = SnapshotRecord(session_id="sh_b", **snapshot, data=b"cookie")
+        await store.write(Write("sh_b", NODE, 1, snapshots=[saved]))
+        for name in ("shop", "other"):
+            value = await store.logins.seal(ADA, name, name)
+            await store.logins.put(LoginRecord(ADA, name, "key", "", "", OK, 1.0, value))
+        assert "shop" in await read_all(store)
+    with closing(sqlite3.connect(tmp_path / "statehold.db")) as database:
+        database.execute(move)
+        database.commit()
+    async with SQLStore.sqlite(tmp_path, keyring=keyring_of(KEY)) as store:
+        with pytest.raises((DecryptionFailed, StoreUnavailable), match=r"moved|another|changed"):
+            await read_all(store)
+
+
+async def test_nodes_that_need_the_key_of_a_principal_at_once_have_the_same(
+    place: SealedPlace,
+) -> None:
+    async with place.store(KEY) as one, place.store(KEY) as other:
+        await one.join(node_record(NODE))
+        async with anyio.create_task_group() as tasks:
+            for number, store in enumerate((one, other)):
+                make = partial(Sessions(store).make, owner=ADA, state={"x": number})
+                tasks.start_soon(make, f"sh_{number}")
+                tasks.start_soon(store.logins.seal, BEN, "shop", "value")
+        count = select(func.count()).select_from(schema.data_key)
+        for store in (one, other):
+            values = [await store.state(f"sh_{number}") for number in range(2)]
+            assert [each and each.value for each in values] == [{"x": 0}, {"x": 1}]
+            keys = await store.transactions.read(lambda each: each.scalar(count))
+            assert keys == 3  # with the check row
+
+
+KILLED = f"""\
+import os, signal, sys
+from pathlib import Path
+import anyio
+from statehold.sessions.store.sealing.encryption import Encryption
+from statehold.sessions.store.sealing.keyring import Keyring
+from statehold.sessions.store.sql import SQLStore
+
+wrapped, encrypt = [], Encryption.encrypt
+
+def kill(self, *arguments):
+    wrapped.append(arguments)
+    if len(wrapped) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return encrypt(self, *arguments)
+
+async def read_keys():
+    return ["{NEW_KEY}", "{KEY}"]
+
+async def rotate():
+    async with SQLStore.sqlite(Path(sys.argv[1]), keyring=Keyring(None, read_keys)):
+        pass
+
+Encryption.encrypt = kill
+anyio.run(rotate)
+"""
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+async def test_a_rotation_that_was_killed_is_done_by_the_next_start(
+    tmp_path: Path, step: int
+) -> None:
+    async with SQLStore.sqlite(tmp_path, keyring=keyring_of(KEY)) as store:
+        await make(store)
+        for owner in (BEN, EVE):
+            await Sessions(store).make(f"sh_{owner[1]}", owner=owner)
+        read = await read_all(store)
+    with anyio.fail_after(60):
+        command = [sys.executable, "-c", KILLED, tmp_path, str(step)]
+        ran = await anyio.run_process(command, check=False)
+    assert ran.returncode == -signal.SIGKILL
+    for keys in ((KEY,), (NEW_KEY, KEY), (NEW_KEY,)):
+        async with SQLStore.sqlite(tmp_path, keyring=keyring_of(*keys)) as store:
+            assert await read_all(store) == read
+            assert await store.get("sh_b") is not None
+
+
+async def test_a_process_from_before_the_store_was_sealed_does_not_take_its_key(
+    place: SealedPlace,
+) -> None:
+    async with place.store() as early:
+        await make(early)
+        async with place.store(KEY) as store:
+            await Sessions(store).make("sh_b", owner=BEN)
+        with pytest.raises(StoreUnavailable, match="start again"):
+            await early.logins.seal(EVE, "shop", "value")
+    async with place.store(KEY) as store:
+        assert await store.get("sh_b") is not None
 
 
 async def test_data_of_a_principal_whose_key_is_deleted_cannot_be_read_from_a_copy(
