@@ -23,7 +23,7 @@ from . import schema
 from .base import LENDABLE, NEEDS_HUMAN, OK, RENEWING, REVOKED, UNCHECKED, LoginRecord, login_id
 from .rows import columns_of
 from .sealing.encryption import DecryptionFailed
-from .sealing.keyring import Keyring
+from .sealing.keyring import Keyring, owner_digest
 from .transactions import Queries, Transactions, read_method, write_method
 
 USED_SECONDS: Final = 300.0
@@ -282,7 +282,7 @@ class LoginStore(Queries):
             StoreUnavailable: it is sealed with another key, or there is none.
         """
         await self._keyring.load()
-        owner, place = login.owner, login_id(login.owner, login.name).encode()
+        owner, place = owner_digest(login.owner), login_id(login.owner, login.name).encode()
         try:
             return await self.transactions.read(
                 lambda each: self._keyring.open_bytes(each, login.sealed, place, owner)

@@ -87,7 +87,7 @@ class DataKey:
         nonce = digest[:NONCE_BYTES] if digest else secrets.token_bytes(NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, content, place)
 
-    def decrypt(self, sealed: bytes, place: bytes) -> bytes:
+    def open(self, sealed: str | bytes, place: bytes) -> bytes:
         """
         Raises:
             DecryptionFailed: the value was changed or moved since it was sealed.
@@ -95,7 +95,8 @@ class DataKey:
         from cryptography.exceptions import InvalidTag
 
         try:
-            return self._cipher.decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], place)
+            data = a2b_base64(sealed) if isinstance(sealed, str) else sealed
+            return self._cipher.decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], place)
         except (InvalidTag, ValueError):
             raise DecryptionFailed("A sealed value was changed or moved in the store.") from None
 
@@ -308,27 +309,28 @@ class Keyring:
             DecryptionFailed: a data key was deleted, or a value was changed or moved.
         """
         opened: dict[str, Any] = {}
+        owner = owner_digest(row["owner"]) if "owner" in row else None
         for name, form in _content_of(table, row):
-            value, place, owner = row[name], _place(table, name, form, row), row.get("owner")
+            value, place = row[name], _place(table, name, form, row)
             if isinstance(value, bytes):
                 if value.startswith(MARK_BYTES):
                     opened[name] = self.open_bytes(connection, value, place, owner)
             elif MARK in value:
                 clear, _, sealed = value.partition(MARK)
                 key = self._read_key(connection, sealed[:ID_CHARACTERS], owner)
-                content = a2b_base64(sealed[ID_CHARACTERS:])
-                opened[name] = clear + key.decrypt(content, place + clear.encode()).decode()
+                content = key.open(sealed[ID_CHARACTERS:], place + clear.encode())
+                opened[name] = clear + content.decode()
         return {**row, **opened}
 
     def open_bytes(
         self, connection: Connection, value: bytes, place: bytes, owner: str | None
     ) -> bytes:
-        """Return the bytes in a sealed value; see open_content()."""
+        """Return the bytes in a sealed value; see open_content(). `owner` is the digest of its principal, if it is known."""
         if value.startswith(MAGIC):
             return self._decrypt(value)  # a login that was stored before there were data keys
         start = len(MARK_BYTES) + ID_CHARACTERS
         key_id = value[len(MARK_BYTES) : start].decode(errors="replace")
-        return self._read_key(connection, key_id, owner).decrypt(value[start:], place)
+        return self._read_key(connection, key_id, owner).open(value[start:], place)
 
     def _read_key(self, connection: Connection, key_id: str, owner: str | None) -> DataKey:
         key = self._data_keys.get(key_id)
@@ -337,7 +339,7 @@ class Keyring:
             if row is None:
                 raise DecryptionFailed("A value is sealed with a key that was deleted.")
             key = self._data_key(row)
-        if owner is not None and key.digest != owner_digest(owner):
+        if owner not in (None, key.digest):
             raise DecryptionFailed("A value is sealed with the key of another principal.")
         return key
 

@@ -340,6 +340,7 @@ async def test_a_sealed_store_opens_with_its_key_alone(place: SealedPlace) -> No
 
 MOVES = {
     "to the row of another session": "UPDATE state SET value = (SELECT value FROM state WHERE session_id = 'sh_b')",
+    "to its own place, damaged": "UPDATE session SET reason = substr(metadata, 1, 16)",
     "to another column": "UPDATE state SET json_schema = value",
     "to another table": "UPDATE session SET metadata = (SELECT value FROM state WHERE session_id = 'sh_a')",
     "to a session of another principal": f"UPDATE session SET owner = '{EVE}'",
