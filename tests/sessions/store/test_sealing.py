@@ -450,6 +450,16 @@ async def test_a_process_from_before_the_store_was_sealed_does_not_take_its_key(
         assert await store.get("sh_b") is not None
 
 
+@pytest.mark.thorough
+async def test_a_store_on_mariadb_refuses_a_sealing_key(mariadb: DatabaseServer) -> None:
+    url = RemoteDatabase(mariadb.fresh())
+    with pytest.raises(StoreUnavailable, match="MariaDB cannot be sealed"):
+        async with SQLStore(url, keyring=keyring_of(KEY)):
+            pass
+    async with SQLStore(url) as store:
+        await make(store)
+
+
 async def test_data_of_a_principal_whose_key_is_deleted_cannot_be_read_from_a_copy(
     tmp_path: Path,
 ) -> None:
