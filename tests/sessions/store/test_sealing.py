@@ -209,7 +209,7 @@ async def read_all(store: SQLStore) -> str:
             [(each.subscription.url, each.subscription.secret) for each in hosts],
             [each.subscription.source for each in hosts],
             [each.resume_token for each in await store.bindings("sh_a")],
-            await store.access.open_approvals(ADA, 1.0),
+            await store.access.approval("apr_1"),
         )
     )
 
