@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import pytest
+from support.fork_server import ForkServer
 
 pytestmark = [pytest.mark.peer, pytest.mark.thorough, pytest.mark.timeout(600)]
 
@@ -41,6 +42,8 @@ class Suite(NamedTuple):
     node: str
     program: Path
     folder: Path
+    client: str
+    """Its command line."""
 
     def scenarios(self) -> list[Scenario]:
         listed = self._run("list", "--client").stdout
@@ -51,9 +54,8 @@ class Suite(NamedTuple):
         """Return the checks that fail, and the last words of a client that does."""
         name, version = scenario
         folder = self.folder / name.replace("/", "_")
-        client = f"{sys.executable} -m support.conformance_login"
         chosen = [] if version == "extension" else ["--spec-version", version]
-        words = ["--command", client, "--scenario", name, *chosen, "--timeout", "60000"]
+        words = ["--command", self.client, "--scenario", name, *chosen, "--timeout", "60000"]
         run = self._run("client", *words, "-o", str(folder))
         [file] = folder.rglob("checks.json")
         checks = cast("list[dict[str, Any]]", json.loads(file.read_text()))
@@ -74,9 +76,12 @@ class Suite(NamedTuple):
         )
 
 
-def test_logins_pass_through(node22: str, npm_peers: Path, tmp_path: Path) -> None:
+def test_logins_pass_through(
+    node22: str, npm_peers: Path, tmp_path: Path, fork_server: ForkServer
+) -> None:
     program = npm_peers / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-    suite = Suite(node22, program, tmp_path)
+    client = fork_server.command("-m", "support.conformance_login", str(fork_server.address))
+    suite = Suite(node22, program, tmp_path, shlex.join(client))
     scenarios = suite.scenarios()
     assert len(scenarios) >= LEAST
     with ThreadPoolExecutor(3) as pool:

@@ -1,7 +1,7 @@
-"""The client of the conformance suite in its scenarios of logins: `python -m support.conformance_login URL`.
+"""The client of the conformance suite in its scenarios of logins: `python -m support.conformance_login SOCKET URL`.
 
-It is a Statehold with the URL as its one service, and an MCP client of it that opens the addresses it is asked to open, as
-the browser of a person does, and calls the one tool that there is.
+It is a Statehold with the URL as its one service, which the fork server at the socket forks, and an MCP client of it that
+opens the addresses it is asked to open, as the browser of a person does, and calls the one tool that there is.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 
+from .fork_server import ForkServer
 from .gateway_process import opened_session, statehold, text_of, toml
 from .waiting import until
 
@@ -103,7 +104,8 @@ async def run_through(url: str, scenario: str, context: dict[str, str]) -> None:
 def main() -> None:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = cast("dict[str, str]", json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}")))
-    anyio.run(run_through, sys.argv[1], scenario, context)
+    ForkServer.current = ForkServer(Path(sys.argv[1]))
+    anyio.run(run_through, sys.argv[2], scenario, context)
 
 
 if __name__ == "__main__":

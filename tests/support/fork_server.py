@@ -108,14 +108,14 @@ class ForkServer:
     current: ClassVar[ForkServer | None] = None
 
     def __init__(self, address: Path) -> None:
-        self._address = address
+        self.address = address
 
     def start(
         self, *arguments: str, env: Mapping[str, str] | None = None, piped: bool = False
     ) -> ForkedProgram:
         """Start a Python program out of it. Its standard error can be read, or, when piped, its other streams used."""
         return ForkedProgram(
-            self._address, arguments, os.environ if env is None else env, piped=piped
+            self.address, arguments, os.environ if env is None else env, piped=piped
         )
 
     def told_by(self, *arguments: str, lines: int) -> list[str]:
@@ -137,7 +137,7 @@ class ForkServer:
             "-S",
             "-E",
             str(HERE / "fork_client.py"),
-            str(self._address),
+            str(self.address),
             *arguments,
         ]
 

@@ -60,8 +60,9 @@ LEAKING = """<title>Shop</title><label>Field <input></label><script>
   console.error(new Error(token));
   document.title = document.querySelector("input").value = sessionStorage.copy = token;
   document.body.append("token ", token, " SHOWN");
-  fetch("/api?token=" + encodeURIComponent(token), {headers});
-  fetch("/echo", {method: "POST", headers, body: JSON.stringify({token})});
+  const read = answer => answer.text();
+  fetch("/api?token=" + encodeURIComponent(token), {headers}).then(read);
+  fetch("/echo", {method: "POST", headers, body: JSON.stringify({token})}).then(read);
   history.replaceState(null, "", "?token=" + encodeURIComponent(token));
 </script>"""
 """A page that spreads its cookie and its token over all that an agent may see."""
