@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -12,16 +11,6 @@ from support.databases import PostgreSQL
 from support.gateway_process import JSON, Running, service, serving, toml
 
 
-@pytest.fixture(scope="module")
-def database(pytestconfig: pytest.Config) -> Generator[PostgreSQL]:
-    """A server of PostgreSQL of this module's own, which a test may stop."""
-    if not PostgreSQL.installed():
-        pytest.skip("PostgreSQL is not installed")
-    server = PostgreSQL()
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """The file in which the upstreams of all nodes log each call before they run it."""
@@ -29,8 +18,8 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def url(database: PostgreSQL) -> str:
-    return database.fresh()
+def url(postgresql: PostgreSQL) -> str:
+    return postgresql.fresh()
 
 
 @pytest.fixture

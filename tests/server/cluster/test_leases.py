@@ -105,11 +105,11 @@ async def test_a_node_that_was_stopped_does_not_act_when_it_goes_on(
 
 
 async def test_a_node_without_the_database_ends_its_calls_before_another_one_takes_over(
-    start: Start, database: PostgreSQL, url: str, log: Path
+    start: Start, postgresql: PostgreSQL, url: str, log: Path
 ) -> None:
-    database.start()
+    postgresql.start()
     name = url.removeprefix("postgresql://statehold@/").partition("?")[0]
-    with relay_to(database.folder / ".s.PGSQL.5432") as relay, start("b") as other:
+    with relay_to(postgresql.folder / ".s.PGSQL.5432") as relay, start("b") as other:
         far = f"postgresql://statehold@127.0.0.1:{relay.port}/{name}"
         with start("a", store=far) as owner:
             async with client_of(owner) as old_client, client_of(other) as client:
@@ -135,7 +135,7 @@ async def test_a_node_without_the_database_ends_its_calls_before_another_one_tak
 
 
 async def test_a_session_whose_claim_the_database_has_lost_is_dropped(
-    start: Start, database: PostgreSQL, url: str, log: Path
+    start: Start, postgresql: PostgreSQL, url: str, log: Path
 ) -> None:
     """As after a failover to a standby that was behind: all connections end, and the last commits are gone."""
     with start("a") as owner, start("b") as other:
@@ -146,9 +146,9 @@ async def test_a_session_whose_claim_the_database_has_lost_is_dropped(
             lost = text(
                 "UPDATE session SET node = NULL, status = 'paused', epoch = 0 WHERE id = :id"
             )
-            with database.connection(url) as connection:
+            with postgresql.connection(url) as connection:
                 connection.execute(lost, {"id": session})
-            database.disconnect()
+            postgresql.disconnect()
             assert structured(await served(client, session))["count"] == 1
             await until(lambda: "the database lost commits" in owner.log)
             assert owner.log.count("the database lost commits") == 1
@@ -159,20 +159,20 @@ async def test_a_session_whose_claim_the_database_has_lost_is_dropped(
 
 @pytest.mark.parametrize("leases", [0.25, 1.5])
 async def test_an_outage_of_the_database_moves_no_session(
-    start: Start, database: PostgreSQL, leases: float
+    start: Start, postgresql: PostgreSQL, leases: float
 ) -> None:
     """With an outage longer than the lease the nodes wait; then they go on with the same connections."""
     with start("a") as owner, start("b"):
         async with client_of(owner) as client:
             session = await opened_session(client)
             assert await count(client, session) == 1
-            database.kill()
+            postgresql.kill()
             await anyio.sleep(LEASE_SECONDS * leases)
             result = await client.call_tool("inc", {"session_id": session})
             if leases > 1:
                 assert code_of(result) == "service_unavailable"
             else:
                 assert structured(result)["count"] == 2
-            database.start()
+            postgresql.start()
             result = await served(client, session)
         assert structured(result)["count"] == (2 if leases > 1 else 3)

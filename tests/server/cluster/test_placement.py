@@ -165,14 +165,16 @@ async def test_an_operator_removes_a_node_that_is_gone(start: Start, command: Co
                 assert await count(client, session) == 1
 
 
-async def test_a_node_is_not_ready_without_its_database(start: Start, database: PostgreSQL) -> None:
+async def test_a_node_is_not_ready_without_its_database(
+    start: Start, postgresql: PostgreSQL
+) -> None:
     with start("a") as node:
         assert await readiness(node) == 200
-        database.kill()
+        postgresql.kill()
         try:
             await until(partial(is_readiness, node, 503))
             async with httpx2.AsyncClient(timeout=60) as http:
                 assert (await http.get(f"{node.url}/livez")).status_code == 200
         finally:
-            database.start()
+            postgresql.start()
         await until(partial(is_readiness, node, 200))

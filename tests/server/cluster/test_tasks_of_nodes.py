@@ -73,14 +73,14 @@ async def test_the_tasks_of_a_killed_node_end_at_another(
 
 @pytest.mark.thorough
 async def test_a_node_that_starts_again_keeps_its_tasks_though_another_is_asked_for_them(
-    start: Start, database: PostgreSQL, url: str, tmp_path: Path
+    start: Start, postgresql: PostgreSQL, url: str, tmp_path: Path
 ) -> None:
     more: JSON = {"services": {"asking": service("asking", "--long")}}
     gate = Gate(tmp_path / "gate")
     with anyio.fail_after(90), ExitStack() as stack:
         first = stack.enter_context(start("a", more=more))
         second = stack.enter_context(start("b", more=more))
-        rows = stack.enter_context(database.connection(url))
+        rows = stack.enter_context(postgresql.connection(url))
 
         def owner() -> str | None:
             return rows.execute(text("SELECT node FROM session")).scalar_one()
