@@ -21,10 +21,10 @@ from support.login_site import serve_logins
 from statehold.sessions.store.sql import SQLStore
 
 SEALING_KEY = "k" * 32
-HAND_OVERS = 60
+HAND_OVERS = 30
 """It has been run with a thousand."""
-ROUNDS = 3
-SESSIONS = 50
+ROUNDS = 2
+SESSIONS = 20
 pytestmark = [pytest.mark.fault, pytest.mark.thorough, pytest.mark.timeout(300)]
 
 

@@ -17,7 +17,7 @@ from support.lent_logins import Shop, StoredLogin, Turns, open_shop
 
 from statehold.sessions.store.sql import SQLStore
 
-ROUNDS = 6
+ROUNDS = 4
 """Kills of each test; it has been run with a hundred."""
 pytestmark = [pytest.mark.fault, pytest.mark.thorough, pytest.mark.timeout(300)]
 
