@@ -23,6 +23,7 @@ from support.gateway_process import (
     text_of,
     toml,
 )
+from support.selection import matrix
 from support.token_file import write_tokens
 
 ALICE, BOB = "alice-token-0123456789", "bob-token-0123456789"
@@ -37,7 +38,7 @@ def configured(folder: Path, **more: Any) -> Path:
     return config
 
 
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", matrix(1440, 390))
 async def test_a_call_is_approved_once_its_arguments_were_read_to_the_end(
     tmp_path: Path, fork_server: ForkServer, browser: Browser, width: int
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from pydantic import ValidationError
 from support.browsing import new_view, opened
 from support.login_site import LoginSite
+from support.selection import matrix
 from support.waiting import until
 
 from statehold.sessions.clock import ManualClock
@@ -188,7 +189,7 @@ async def test_a_login_is_renewed_once_for_all_that_wait_in_all_processes(
     assert (await checks.lender.row()).renewals == ""
 
 
-@pytest.mark.parametrize("state", [OK, RENEWING])
+@pytest.mark.parametrize("state", matrix(RENEWING, OK))
 async def test_a_principal_does_not_get_the_login_of_the_operator_by_its_command(
     checks: Checks, shop: LoginSite, state: str
 ) -> None:
@@ -255,6 +256,7 @@ async def test_after_three_renewals_that_failed_no_other_one_is_tried(
     assert "the password" not in caplog.text + str(log.entries) + (await checks.lender.row()).reason
 
 
+@pytest.mark.thorough
 async def test_a_renewal_that_takes_long_is_followed_by_the_same_pause(
     checks: Checks, shop: LoginSite
 ) -> None:
@@ -399,11 +401,11 @@ async def _is_being_checked(leases: LoginLeases) -> bool:
 
 @pytest.mark.parametrize(
     ("path", "reason"),
-    [
+    matrix(
         ("/", "its site answered 401"),
         ("/account", "a page of its site led to a login page"),
         ("/forbidden", None),
-    ],
+    ),
 )
 async def test_a_sign_in_the_answers_of_a_site_makes_a_login_unchecked(
     checks: Checks, shop: LoginSite, path: str, reason: str | None

@@ -19,8 +19,8 @@ from statehold.tools.browser import errors
 
 from .conftest import Lender, Lending, session
 
-ROUNDS = 5
-LONG_SECONDS = 20.0
+ROUNDS = 3
+LONG_SECONDS = 8.0
 
 
 async def test_a_session_has_a_login_until_it_gives_it_back(
@@ -122,6 +122,7 @@ async def test_a_site_that_does_not_answer_leaves_the_login_unchecked(
         assert (await lender.row()).state == UNCHECKED
 
 
+@pytest.mark.thorough
 async def test_a_login_that_is_in_the_storage_of_its_site_only_is_one(
     lending: Lending, lender: Lender, shop: LoginSite, data: Path
 ) -> None:
@@ -231,6 +232,7 @@ async def test_a_login_goes_back_without_calls_and_comes_with_the_next_one(
         assert "this session has it" in await browse.text("login_list")
 
 
+@pytest.mark.thorough
 async def test_each_login_goes_back_after_its_own_seconds(
     lending: Lending, lender: Lender, data: Path
 ) -> None:
@@ -247,6 +249,7 @@ async def test_each_login_goes_back_after_its_own_seconds(
         assert (await lender.row()).lease_ends_at > 0
 
 
+@pytest.mark.thorough
 async def test_what_is_left_of_a_login_is_cleared_by_the_next_call(
     lending: Lending, lender: Lender, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +270,7 @@ async def test_what_is_left_of_a_login_is_cleared_by_the_next_call(
         assert await context.cookies() == []
 
 
+@pytest.mark.thorough
 async def test_two_browsers_of_a_session_do_not_take_its_login_from_each_other(
     lender: Lender, shop: LoginSite, data: Path, shell: str
 ) -> None:
@@ -286,6 +290,7 @@ async def test_two_browsers_of_a_session_do_not_take_its_login_from_each_other(
     assert shop.statuses == [200]
 
 
+@pytest.mark.thorough
 async def test_a_frame_of_another_session_loads_while_a_login_changes_hands(
     lending: Lending, data: Path, lab: str
 ) -> None:
