@@ -130,7 +130,7 @@ async def test_a_client_is_asked_to_open_the_address_and_the_call_goes_on(
     assert service.events().count("authorized") == 2
 
 
-@pytest.mark.parametrize("calls", [10, pytest.param(300, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("calls", [10, pytest.param(100, marks=pytest.mark.thorough)])
 async def test_processes_renew_a_short_token_in_turns(
     tmp_path: Path, fork_server: ForkServer, calls: int
 ) -> None:
