@@ -308,7 +308,7 @@ def test_twelve_tests_pass_again_and_again_and_find_each_mutation(recordings: Re
     assert not any(secret in source for secret in (PASSWORD, PIN) for source in sources.values())
     assert documented(sources["shop"], recordings.site.url()) in PAGE
     check_style(recordings.folder / "all", sources, "check", "format", "pyright")
-    outcomes = recordings.run("passes", sources, passes=PASSES, workers=4, environment=LOGIN)
+    outcomes = recordings.run("passes", sources, passes=PASSES, workers=2, environment=LOGIN)
     check_passes(outcomes, sources, PASSES)
     broken = {
         mutation: recordings.broken(sources[flow.name], mutation)
@@ -316,5 +316,6 @@ def test_twelve_tests_pass_again_and_again_and_find_each_mutation(recordings: Re
         for mutation in flow.mutations
     }
     assert len(broken) >= 30
+    # Most of these wait for the end of the seconds.
     outcomes = recordings.run("broken", broken, seconds=2, workers=4, environment=LOGIN)
     check_failures(FLOWS, outcomes, broken)
