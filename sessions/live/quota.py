@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from ..journal.entries import OVERHEAD
 from ..records import JournalRecord
 from ..state.patch import size_of
 from ..store.base import Write
+from ..store.events.records import LIMIT_SHARE
 
 
 def entries_bytes(entries: Sequence[JournalRecord]) -> int:
@@ -68,6 +70,8 @@ class Usage:
     growth: int = 0
     """Bytes counted since the running measurement began. It may miss them, so they are added to its result."""
     measuring: bool = False
+    is_near: bool = False
+    """Whether they were near their limit when they were measured."""
 
     def add(self, growth: int) -> None:
         """Count bytes that the principal stores or, if negative, no longer stores."""
@@ -200,8 +204,13 @@ class Quota:
                 except StoreUnavailable as error:
                     logger.warning("the stored bytes of a principal are not known: %s", error)
                     measure_at = self._core.clock.now() + MEASURE_SECONDS
+            was_near, most = usage.is_near, self._limit_of(owner)
             usage.bytes = max(0, size + usage.growth)
-            usage.measured_at = self._core.clock.now()
+            usage.measured_at = now = self._core.clock.now()
+            usage.is_near = 0 < most * LIMIT_SHARE <= usage.bytes
+            if usage.is_near and not was_near:
+                with suppress(StoreUnavailable):
+                    await self._core.store.add_limit(owner, "stored bytes", now)
         finally:
             usage.measuring = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ from ..errors import NameTaken, OperationBusy, SessionLimit
 from ..lifecycle import OPEN
 from . import schema, tool_receipts
 from .dialect import among, pack_ids, wait_for_exclusive
+from .events import outbox
+from .events.records import LIMIT_SHARE
 from .rows import Row
 from .sealing.keyring import name_forms, open_row, seal_rows
 
@@ -36,6 +39,12 @@ class _Owner:
 
     count: int
     names: set[tuple[str, str]]
+    before: int
+    """The open sessions before the batch."""
+
+    def comes_near(self, limit: int) -> bool:
+        """Return whether the batch makes the number of sessions come near a limit; 0 is none."""
+        return self.before < math.ceil(limit * LIMIT_SHARE) <= self.count
 
 
 def create(connection: Connection, works: Sequence[NewSession]) -> list[Exception | None]:
@@ -57,6 +66,10 @@ def create(connection: Connection, works: Sequence[NewSession]) -> list[Exceptio
     ):
         if rows:
             connection.execute(insert(table), seal_rows(connection, table, rows))
+    for work in new:
+        owner = work.session["owner"]
+        if owners[owner].comes_near(work.per_owner):
+            outbox.add_limit(connection, owner, "sessions", work.session["created_at"])
     return refusals
 
 
@@ -111,7 +124,7 @@ def _owners(connection: Connection, works: Sequence[NewSession]) -> dict[str, _O
             rows = connection.execute(_NAMES, {"owner": owner, "names": pack_ids(names)})
             opened = [open_row(connection, row, schema.session) for row in rows]
             names_in_use = {(row["namespace"], row["name"]) for row in opened}
-        owners[owner] = _Owner(count, names_in_use)
+        owners[owner] = _Owner(count, names_in_use, count)
     return owners
 
 

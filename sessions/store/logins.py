@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from sqlalchemy import ColumnElement, Connection, and_, case, delete, insert, or_, select, update
 
 from ..errors import StoreUnavailable
 from . import schema
 from .base import LENDABLE, NEEDS_HUMAN, OK, RENEWING, REVOKED, UNCHECKED, LoginRecord, login_id
+from .events import outbox
 from .rows import columns_of
 from .sealing.encryption import DecryptionFailed
 from .sealing.keyring import Keyring, owner_digest
@@ -131,7 +132,14 @@ def _change(
     *conditions: ColumnElement[bool],
 ) -> bool:
     this = (_this(login.owner, login.name), _same(login), *conditions)
-    return connection.execute(update(schema.login).where(*this).values(values)).rowcount == 1
+    needs_human = values.get("state") == NEEDS_HUMAN
+    is_new = needs_human and connection.scalar(select(_l.state).where(*this)) != NEEDS_HUMAN
+    is_changed = connection.execute(update(schema.login).where(*this).values(values)).rowcount == 1
+    if is_changed and is_new:
+        key, since = [login.owner, login.name, login.version], cast("float", values["since"])
+        data = {"owner": login.owner, "login": login.name}
+        outbox.add_notice(connection, "login_needed", key, since, **data)
+    return is_changed
 
 
 def delete_one(connection: Connection, owner: str, name: str) -> bool:

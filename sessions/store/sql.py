@@ -339,6 +339,7 @@ class SQLStore(Queries):
     find_subscription = read_method(subscriptions.find)
     polled_subscriptions = read_method(subscriptions.polled)
     add_polled = write_method(outbox.add_polled)
+    add_limit = write_method(outbox.add_limit)
     due_hosts = read_method(subscriptions.due_hosts)
     claim_deliveries = write_method(subscriptions.claim)
     finish_delivery = write_method(subscriptions.finish)

@@ -6,6 +6,7 @@ event are ids and words of ours: a subscriber reads the rest as the caller that 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -22,7 +23,7 @@ from .. import schema
 from ..dialect import among, execute_many, pack_ids, upsert
 from ..rows import Row, columns_of
 from ..sealing.keyring import open_row, seal_rows
-from .records import KINDS, TRANSITIONS, Subscription
+from .records import KINDS, OPERATOR, TRANSITIONS, Reason, Subscription
 
 logger = logging.getLogger("statehold.events")
 
@@ -42,7 +43,7 @@ _SUBSCRIBED = (
         schema.subscription,
         or_(
             _sub.session_id == _s.id,
-            and_(_sub.session_id == "", _sub.owner == _s.owner),
+            and_(_sub.session_id == "", or_(_sub.owner == _s.owner, _sub.owner == OPERATOR)),
         ),
     )
     # An import writes the journal of another session while its own is being created.
@@ -64,6 +65,7 @@ def add(
     receipts: Iterable[Row] = (),
     states: Iterable[Row] = (),
     now: float = 0.0,
+    approvals: Iterable[Row] = (),
 ) -> None:
     """Queue the events of rows that this transaction has written, for each subscription to them.
 
@@ -73,6 +75,7 @@ def add(
         *(event for row in journal for event in _of_entry(row)),
         *(event for row in receipts for event in _of_receipt(row)),
         *(_of_state(row, now) for row in states),
+        *(_of_approval(row) for row in approvals),
     ]
     if not events or connection.execute(_ANY).first() is None:
         return
@@ -96,6 +99,28 @@ def add(
     if deliveries:
         execute_many(connection, _DELIVERIES, _within_limit(connection, deliveries))
         mark_queued(connection)
+
+
+def add_notice(
+    connection: Connection, name: Reason, key: object, now: float, **data: object
+) -> None:
+    """Queue a notice about something that is no event of a session. `key` makes its id unique among those of its reason."""
+    these = (_sub.owner == OPERATOR, _sub.name == name, _sub.expires_at > now)
+    subscribed = connection.execute(select(_sub.id, _sub.host).where(*these)).all()
+    if not subscribed:
+        return
+    digest = hashlib.sha256(dumps([name, key]).encode()).hexdigest()[:32]
+    body = dumps(_document(f"evt_{digest}", name, now, data))
+    common = {"event_id": f"evt_{digest}", "body": body, "attempts": 0, "due_at": now}
+    rows = [{"subscription_id": row.id, "host": row.host, **common} for row in subscribed]
+    execute_many(connection, _DELIVERIES, _within_limit(connection, rows))
+    mark_queued(connection)
+
+
+def add_limit(connection: Connection, owner: str, limit: str, now: float) -> None:
+    """Queue the notice that an owner is near a limit: the same one all day."""
+    key = [owner, limit, int(now // 86_400)]
+    add_notice(connection, "limit_near", key, now, owner=owner, limit=limit)
 
 
 def add_polled(
@@ -177,14 +202,18 @@ class _SessionEvent:
 def _event(row: Row, name: str, key: object, at: float, **data: object) -> _SessionEvent:
     """Return an event. `key` makes its id unique in the session of the row."""
     session_id = row["session_id"]
-    document: JSON = {
-        "eventId": f"evt_{session_id}_{key}",
+    members = {"sessionId": session_id, **data}
+    return _SessionEvent(session_id, at, _document(f"evt_{session_id}_{key}", name, at, members))
+
+
+def _document(event_id: str, name: str, at: float, data: JSON) -> JSON:
+    return {
+        "eventId": event_id,
         "name": name,
         "timestamp": timestamp(at),
-        "data": {"sessionId": session_id, **data},
+        "data": data,
         "cursor": None,
     }
-    return _SessionEvent(session_id, at, document)
 
 
 def _of_entry(row: Row) -> Iterator[_SessionEvent]:
@@ -201,7 +230,6 @@ def _of_entry(row: Row) -> Iterator[_SessionEvent]:
         if name is not None:
             yield _event(row, name, seq, at, cause=request.get("event"))
     elif kind == JournalKind.CONTROL and row["status"] == SessionDriver.REQUESTED:
-        # An agent that asks again in the same words renews the request, which is the same event.
         key = f"human-{round(at * 1000)}"
         yield _event(row, "human_needed", key, at, requestId=key)
 
@@ -217,6 +245,11 @@ def _of_receipt(row: Row) -> Iterator[_SessionEvent]:
 def _of_state(row: Row, at: float) -> _SessionEvent:
     version = row["version"]
     return _event(row, "state_changed", f"v{version}", at, version=version)
+
+
+def _of_approval(row: Row) -> _SessionEvent:
+    key = row["id"]
+    return _event(row, "approval_needed", key, row["created_at"], approvalId=key)
 
 
 def page(connection: Connection, session_id: str, name: str, after: int | None, most: int) -> JSON:

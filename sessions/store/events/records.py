@@ -1,10 +1,13 @@
-"""The events that there are, and the records of their subscribers. This file imports no database library."""
+"""The events and the reasons for notices that there are, and the records of their subscribers.
+
+This file imports no database library.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from ...lifecycle import Status
 from ...records import JournalKind
@@ -22,6 +25,7 @@ KINDS: Final = {
 EVENTS: Final[Mapping[str, str]] = {
     "task_done": "A call that became a task has ended, well or not.",
     "human_needed": "The agent of a session asks for a person.",
+    "approval_needed": "A call of a session waits for the approval of a person.",
     "session_paused": "A session was paused.",
     "session_closed": "A session was closed.",
     "session_lost": "All connections of a session were lost.",
@@ -29,6 +33,25 @@ EVENTS: Final[Mapping[str, str]] = {
     "download_finished": "A call in a browser session has received files.",
 }
 """Each event with its description."""
+
+Reason: TypeAlias = Literal[
+    "human_needed", "approval_needed", "session_lost", "login_needed", "limit_near", "tool_changed"
+]
+REASONS: Final[Mapping[Reason, str]] = {
+    "human_needed": "An agent asks for a person",
+    "approval_needed": "A call waits for approval",
+    "session_lost": "A session has lost all connections",
+    "login_needed": "A login needs its person",
+    "limit_near": "A limit is near",
+    "tool_changed": "A service has changed its tools",
+}
+"""The reasons to notify a person, each in words: for the console, and for `[[notify]]`."""
+LIMIT_SHARE: Final = 0.9
+"""The part of a limit from which on it is near."""
+OPERATOR: Final = "operator"
+"""The owner of the subscriptions of `[[notify]]`, which is the key of no principal."""
+NOTIFY_HOST: Final = "[[notify]] "
+"""The prefix of the hosts of these subscriptions; no URL has such a host."""
 
 
 @dataclass(frozen=True, slots=True)

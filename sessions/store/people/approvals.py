@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, insert, or_,
 
 from .. import schema
 from ..base import ApprovalRecord, ApprovalState
+from ..events import outbox
 from ..rows import columns_of
 from ..sealing.keyring import open_row, seal_rows
 
@@ -40,8 +41,9 @@ def request(connection: Connection, record: ApprovalRecord) -> ApprovalRecord | 
     waits = (_a.session_id == record.session_id, _a.state == PENDING, _a.ends_at > now)
     if (connection.scalar(select(func.count()).where(*waits)) or 0) >= MOST_REQUESTS:
         return None
-    rows = seal_rows(connection, schema.approval, [asdict(record)])
-    connection.execute(insert(schema.approval), rows)
+    row = asdict(record)
+    connection.execute(insert(schema.approval), seal_rows(connection, schema.approval, [row]))
+    outbox.add(connection, (), approvals=[row])
     return record
 
 

@@ -15,11 +15,14 @@ from sqlalchemy.exc import IntegrityError
 
 from .. import schema
 from ..base import PinRecord
+from ..events import outbox
 from ..rows import columns_of
 
 _p = schema.pin.c
 _COLUMNS: Final = [_p[each.name] for each in fields(PinRecord)]
 _OFFERED: Final = ("offered_digest", "offered", "offered_at")
+NAMED: Final = 5
+"""The most names in one notice."""
 
 
 def digests(
@@ -49,13 +52,24 @@ def fix(connection: Connection, records: Sequence[PinRecord]) -> Mapping[str, st
     if others:
         offered: dict[str, Any] = {name: bindparam(f"new_{name}") for name in _OFFERED}
         statement = update(schema.pin).where(_p.id == bindparam("this")).values(offered)
-        connection.execute(statement, [_offer(record, known[record.id]) for record in others])
-    return {record.name: known[record.id] for record in others}
+        offers = [_offer(record, known[record.id][0]) for record in others]
+        connection.execute(statement, offers)
+        _add_notice(connection, [each for each in others if each.digest not in known[each.id]])
+    return {record.name: known[record.id][0] for record in others}
 
 
-def _digests_of(connection: Connection, ids: Sequence[str]) -> dict[str, str]:
-    rows = connection.execute(select(_p.id, _p.digest).where(_p.id.in_(ids)))
-    return {row.id: row.digest for row in rows}
+def _digests_of(connection: Connection, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
+    rows = connection.execute(select(_p.id, _p.digest, _p.offered_digest).where(_p.id.in_(ids)))
+    return {row.id: (row.digest, row.offered_digest) for row in rows}
+
+
+def _add_notice(connection: Connection, changed: Sequence[PinRecord]) -> None:
+    if not changed:
+        return
+    first, names = changed[0], [record.name for record in changed]
+    key = [[record.id, record.digest] for record in changed]
+    data = {"service": first.service, "count": len(names), "names": names[:NAMED]}
+    outbox.add_notice(connection, "tool_changed", key, first.since, **data)
 
 
 def _offer(record: PinRecord, pinned: str) -> Mapping[str, object]:
