@@ -122,6 +122,8 @@ class ControlLease(Record):
     """The words of the person who handed it back."""
     notice: str | None = None
     """The notice for the agent's next result; None when that was sent."""
+    agent_left: bool = False
+    """Whether the agent that asks for a person has ended its wait by leaving."""
 
 
 class SessionRecord(Record):

@@ -77,6 +77,7 @@ def describe_control(lease: ControlLease) -> dict[str, Any] | None:
         "end": None if lease.end is None else lease.end.value,
         "reply": lease.reply,
         "epoch": lease.epoch,
+        "agent_left": lease.agent_left,
     }
 
 

@@ -149,7 +149,6 @@ class Config(Section):
     )
     history: JournalSettings = Field(default_factory=JournalSettings)
     summary: SummarySettings = Field(default_factory=SummarySettings)
-    notify: NotifySettings = Field(default_factory=NotifySettings)
     store: StoreSettings = Field(default_factory=StoreSettings)
     sealing: SealingSettings = Field(default_factory=SealingSettings)
     cluster: ClusterSettings = Field(default_factory=ClusterSettings)
@@ -159,6 +158,10 @@ class Config(Section):
     keeper: KeeperSettings = Field(default_factory=KeeperSettings)
     server: ServerSettings = Field(default_factory=ServerSettings)
     auth: AuthSettings = Field(default_factory=AuthSettings)
+    notify: list[NotifySettings] = Field(
+        default_factory=list[NotifySettings],
+        description="Notices to people who have no console open, each with a command or an address.",
+    )
     policies: list[PolicySettings] = Field(
         default_factory=list[PolicySettings],
         description="Limits of single principals, groups and roles (docs/operate/policies.md), read again when the file "

@@ -31,6 +31,7 @@ from ...tools.upstream.config import (
 from .mistakes import FLAGS
 from .model import Config
 from .ports import TlsSettings
+from .sections import NotifySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def reference() -> Iterator[tuple[str, list[Setting]]]:
             yield "auth.facade", list(_settings(FacadeSettings, "auth.facade."))
     yield "[auth.issuers]", list(_settings(IssuerSettings, ""))
     yield "[auth.facade.clients]", list(_settings(FacadeClientSettings, ""))
+    yield "[notify]", list(_settings(NotifySettings, ""))
     yield "[policies]", list(_settings(PolicySettings, ""))
     yield "logins.NAME", list(_settings(KeyConfig, ""))
     yield "logins.SITE", list(_settings(BrowserLoginConfig, ""))

@@ -10,7 +10,14 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from ...access.config.types import (
@@ -27,10 +34,13 @@ from ...access.config.types import (
 )
 from ...sessions.policy import SummaryTriggers
 from ...sessions.records import Timeouts
+from ...sessions.store.events.records import REASONS, Reason
 from ...tools.browser.egress.addresses import is_loopback_host
 from .ports import TlsSettings
 
 DEFAULT_PORT: Final = 8931
+_QUIET: Final = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$"
+_SECRET: Final = re.compile(r"whsec_[A-Za-z0-9+/]{32,86}={0,2}")
 
 
 class TimeoutSettings(Section):
@@ -195,18 +205,30 @@ class SummarySettings(Section):
 
 
 class NotifySettings(Section):
-    """Notifications when an agent asks for a person, for people who have no console open. Each request is told once."""
+    """Notices to people who have no console open, by a command or to an address. Each is sent again until it is taken."""
 
+    on: Annotated[list[Reason], BeforeValidator(split), Field(min_length=1)] = Field(
+        default_factory=lambda: list(REASONS), description="The reasons to notify."
+    )
     command: list[str] = Field(
         default_factory=list[str],
-        description='Command, without a shell, that reads `{"event": "human_requested", "session_id": ..., "name": ..., '
-        '"reason": ..., "address": ...}` from stdin.',
+        description='Command, without a shell, that reads `{"id": ..., "event": ..., "at": ..., "text": ..., "address": ..., '
+        '"attempt": ...}` from stdin, and ends with 0 within ten seconds.',
     )
     url: SecretStr | None = Field(
         default=None, description="Address that gets the same JSON with POST: `https://...`."
     )
-    seconds: Annotated[SomeSeconds, Field(le=60)] = Field(
-        default=10.0, description="Time that the command or the request may take."
+    secret: SecretStr | None = Field(
+        default=None,
+        description="Secret that signs what `url` gets, as Standard Webhooks has it: `whsec_` and 24 to 64 bytes in base64.",
+    )
+    content: bool = Field(
+        default=False,
+        description="Add to `text` names, and the words of agents, without those that `redact` takes out.",
+    )
+    quiet: Annotated[str, Field(pattern=_QUIET)] | None = Field(
+        default=None,
+        description="Hours of the machine's time in which nothing is sent, such as `22:00-07:00`. Then comes what still holds.",
     )
 
     @field_validator("url")
@@ -215,6 +237,19 @@ class NotifySettings(Section):
         if url is not None and not url.get_secret_value().startswith(("https://", "http://")):
             raise PydanticCustomError("statehold", "should start with https:// or http://")
         return url
+
+    @field_validator("secret")
+    @classmethod
+    def _is_secret(cls, secret: SecretStr | None) -> SecretStr | None:
+        if secret is not None and not _SECRET.fullmatch(secret.get_secret_value()):
+            raise PydanticCustomError("statehold", "should be whsec_ and 24 to 64 bytes in base64")
+        return secret
+
+    @model_validator(mode="after")
+    def _has_one_way(self) -> NotifySettings:
+        if bool(self.command) == (self.url is not None):
+            raise PydanticCustomError("statehold", "should have either `command` or `url`")
+        return self
 
 
 class StoreSettings(Section):

@@ -6,8 +6,9 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -17,9 +18,9 @@ from ...sessions.errors import StoreUnavailable
 from ...sessions.principals.rules import PolicyTarget
 from ...sessions.records import Principal, ShareRights
 from ...sessions.registry import Registry
-from ...sessions.store.events.records import EventDelivery, Subscription
+from ...sessions.store.events.records import OPERATOR, EventDelivery, Subscription
 from ...tools.own.own_tool import grantees_of
-from .webhooks import OVERLOAD, Webhooks
+from .webhooks import OVERLOAD
 
 logger = logging.getLogger("statehold.events")
 
@@ -42,6 +43,23 @@ _LAST_STATUSES: Final = (410, 413)
 """Statuses after which an event is not sent again (SEP-3415)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """The outcome of a delivery that is not to be sent before a time."""
+
+    until: float
+
+
+class Sender(Protocol):
+    """Sends events to the hosts that it serves."""
+
+    def serves(self, host: str) -> bool: ...
+
+    async def deliver(self, delivery: EventDelivery) -> int | str | Postponed:
+        """Send an event once. Return the status of the answer, or the reason why there is none."""
+        ...
+
+
 async def can_read(
     registry: Registry, principal: Principal, groups: Sequence[str], session_id: str
 ) -> bool:
@@ -55,7 +73,7 @@ async def can_read(
 
 
 class Deliverer:
-    """Sends the queued events, of any process, until cancelled. Use one in each process that may send.
+    """Sends the queued events, of any process, until cancelled. Use one for each sender in a process.
 
     Hosts do not wait for one another, but those that did not answer last time take turns. A host gets one request at a time,
     and two a second at most, until it takes one. An event is sent at least once, always under the same id; after
@@ -65,14 +83,14 @@ class Deliverer:
     def __init__(
         self,
         registry: Registry,
-        webhooks: Webhooks,
+        sender: Sender,
         *,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._registry = registry
         self._store = registry.core.store
         self._clock = registry.core.clock
-        self._webhooks = webhooks
+        self._sender = sender
         self._jitter = jitter
         self._hosts = set[str]()
         """Those that are being sent to."""
@@ -92,10 +110,11 @@ class Deliverer:
         """Begin to send to each host for which something is due, and return the time of the next look."""
         now = self._clock.now()
         try:
-            hosts = await self._store.due_hosts()
+            found = await self._store.due_hosts()
         except StoreUnavailable as error:
             logger.warning("events wait: %s", error)
             return now + LOOK_SECONDS
+        hosts = {host: at for host, at in found.items() if self._sender.serves(host)}
         due = {host for host, at in hosts.items() if at is not None and at <= now} - self._hosts
         self._failing = {host: last for host, last in self._failing.items() if host in hosts}
         places = max(0, FAILING_HOSTS - len(self._hosts & self._failing.keys()))
@@ -151,12 +170,15 @@ class Deliverer:
         if not await self._may_have(subscription):
             await store.delete_subscription(subscription.id)
             return
-        answer = await self._webhooks.send(subscription, delivery.event_id, delivery.body)
-        status = 0 if isinstance(answer, str) else answer.status
+        answer = await self._sender.deliver(delivery)
+        if isinstance(answer, Postponed):
+            await store.retry_delivery(delivery, answer.until, delivery.attempts - 1)
+            return
+        status = 0 if isinstance(answer, str) else answer
         if 200 <= status < 300 or status in _LAST_STATUSES:
             await store.finish_delivery(subscription.id, delivery.event_id)
             return
-        reason = answer if isinstance(answer, str) else f"it answers {status}"
+        reason = answer if isinstance(answer, str) else f"it answers {answer}"
         if not status or status == 429 or status >= 500:
             failures.append(reason)
         due_at, attempts = None, delivery.attempts - (reason == OVERLOAD)
@@ -168,6 +190,8 @@ class Deliverer:
         await store.retry_delivery(delivery, due_at, attempts)
 
     async def _may_have(self, subscription: Subscription) -> bool:
+        if subscription.owner == OPERATOR:
+            return True
         principal = Principal.of_key(subscription.owner)
         target = PolicyTarget.principal(principal)
         membership = await self._store.access.membership(target)

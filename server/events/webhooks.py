@@ -8,6 +8,7 @@ import json
 import secrets
 import ssl
 import time
+from collections.abc import Sequence
 from typing import Final, cast
 
 import httpx2
@@ -15,7 +16,7 @@ import httpx2
 from ...sessions.clock import Clock
 from ...sessions.errors import SessionLimit
 from ...sessions.json_codec import JSON, dumps
-from ...sessions.store.events.records import Subscription
+from ...sessions.store.events.records import NOTIFY_HOST, EventDelivery, Subscription
 from ...tools.outbound import UNREACHABLE, DestinationRefused, OutboundAnswer, OutboundClient
 
 SECRET_PREFIX: Final = "whsec_"
@@ -40,6 +41,21 @@ def _key(secret: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
 
 
+def signed_headers(message_id: str, content: bytes, keys: Sequence[str]) -> dict[str, str]:
+    """Return the headers of a message that is signed with each of some secrets."""
+    # Receivers compare it with their own time; that of a clock of ours is never adjusted.
+    sent_at = str(int(time.time()))
+    signed = f"{message_id}.{sent_at}.".encode() + content
+    digests = [hmac.digest(_key(key), signed, "sha256") for key in keys]
+    signatures = (f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+    return {
+        "content-type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": sent_at,
+        "webhook-signature": " ".join(signatures),
+    }
+
+
 class Webhooks:
     """Sends messages to subscribers. It has nothing to close."""
 
@@ -57,27 +73,24 @@ class Webhooks:
         port = parts.port or (443 if parts.scheme == "https" else 80)
         return f"{(parts.hostname or '').rstrip('.')}:{port}"
 
+    def serves(self, host: str) -> bool:
+        return not host.startswith(NOTIFY_HOST)
+
+    async def deliver(self, delivery: EventDelivery) -> int | str:
+        """Send an event once. Return the status of the answer, or the reason why there is none, as send() does."""
+        answer = await self.send(delivery.subscription, delivery.event_id, delivery.body)
+        return answer if isinstance(answer, str) else answer.status
+
     async def send(
         self, subscription: Subscription, message_id: str, body: str
     ) -> OutboundAnswer | str:
         """Send a message once. Return the answer, or the reason why there is none: a word of SEP-3415, or OVERLOAD."""
         content, now = body.encode(), self._clock.now()
-        # Receivers compare it with their own time; that of the clock is never adjusted.
-        sent_at = str(int(time.time()))
         keys = [subscription.secret]
         if subscription.old_secret is not None and now < subscription.old_secret_ends_at:
             keys.append(subscription.old_secret)
-        signed = f"{message_id}.{sent_at}.".encode() + content
-        digests = [hmac.digest(_key(key), signed, "sha256") for key in keys]
-        headers = {
-            "content-type": "application/json",
-            "webhook-id": message_id,
-            "webhook-timestamp": sent_at,
-            "webhook-signature": " ".join(
-                f"v1,{base64.b64encode(digest).decode()}" for digest in digests
-            ),
-            "x-mcp-subscription-id": subscription.id,
-        }
+        headers = signed_headers(message_id, content, keys)
+        headers["x-mcp-subscription-id"] = subscription.id
         try:
             return await self._outbound.request(
                 "POST",

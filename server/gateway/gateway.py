@@ -38,7 +38,7 @@ from ...tools.upstream.service import UpstreamService
 from ..cluster.node_pool import Peers
 from ..config.model import Config, ServiceConfig
 from .browser_logins import BrowserLogins
-from .commands import Notifications, ask_summary_command
+from .commands import ask_summary_command
 from .list_changes import ListWatcher, ResourceChangeCallback
 from .list_updates import ListUpdates
 from .names import HeldNames
@@ -180,7 +180,6 @@ class Gateway:
         self._names_being_added: set[str] = set()
         self._is_storing_names = False
         self._added_services = AddedServices()
-        self._notifications = Notifications(config.notify, shared=config.needs_token)
         own_tools = build_own_tools(
             self.registry,
             store,
@@ -188,7 +187,6 @@ class Gateway:
             services=self.describe_services,
             console=self.console_address,
             shares=config.needs_token,
-            notify=self._notify if config.notify.command or config.notify.url else None,
             lend=None if self._leases is None else self.browser_logins.lend,
         )
         self.names = HeldNames(config)
@@ -202,9 +200,6 @@ class Gateway:
             self.services, updates, self.probes, self.notify_resource_changed, self.registry.spawn
         )
         self.probes.ask_again = self._watcher.ask_again
-
-    def _notify(self, owner: str, notification: JSON) -> None:
-        self.registry.spawn(self._notifications.send, owner, notification)
 
     def _build_service(self, name: str, settings: ServiceConfig) -> AnyService:
         return service_of(

@@ -159,6 +159,8 @@ async def hold_open(
                     gateway.registry.spawn(_resume_orphans, gateway, ledger.keeper, resumed)
                 else:
                     gateway.registry.spawn(gateway.registry.release_orphans)
+                if gateway.config.notify:
+                    await _start_notices(gateway)
                 watch = SessionPictures(gateway.registry).watch_for_node
                 with (
                     nullcontext() if owner is None else owner.serve_operators(operate.answer, watch)
@@ -186,6 +188,18 @@ def _reading(gateway: Gateway) -> dict[str, Handler]:
         "sessions": SessionsVerb(documents),
         "activity": ActivityVerb(activities),
     }
+
+
+async def _start_notices(gateway: Gateway) -> None:
+    # Imported here: most processes send nothing.
+    from ..events.deliverer import Deliverer
+    from ..events.notices import Notices
+
+    registry = gateway.registry
+    notices = Notices(gateway.config.notify, registry, gateway.console_address)
+    await notices.subscribe()
+    registry.spawn(notices.keep_subscribed)
+    registry.spawn(Deliverer(registry, notices).run)
 
 
 async def _end_when_fenced(

@@ -35,7 +35,7 @@ logger = logging.getLogger("statehold.sessions")
 STORE_SECONDS: Final = 15.0
 """Seconds between two renewals that are written."""
 REQUEST_SECONDS: Final = 600.0
-"""Seconds for which a request for a person stands after its agent stopped waiting: the agent may be gone."""
+"""Seconds for which a request for a person stands after its agent stopped waiting, unless the agent has left."""
 DRAIN_SECONDS: Final = 5.0
 """Seconds that running calls get to end before they are cancelled."""
 END_SECONDS: Final = 5.0
@@ -62,7 +62,7 @@ class Controls:
     ) -> LiveSession:
         """Ask for a person, until REQUEST_SECONDS after the wait of the agent. The agent goes on driving.
 
-        A request with another reason replaces an earlier one. Does nothing while a person drives, and while the agent has
+        A request with another reason replaces an earlier one; one with the same renews it. Does nothing while a person drives, and while the agent has
         not read how the last control ended: that is the end of its earlier request.
         """
         session = await self._access.ready(principal, ref)
@@ -78,8 +78,19 @@ class Controls:
                     since=lease.since if is_asked else now,
                     expires_at=now + wait_seconds + REQUEST_SECONDS,
                 )
-                await self._save(session, request)
+                # A renewal is the same event.
+                await self._save(session, request, is_recorded=not is_asked)
         return session
+
+    async def note_agent_left(self, principal: Principal, ref: str, since: float) -> None:
+        """Record that the agent that asked at `since` has left: its request ends with the time that it would have waited."""
+        session = await self._directory.find(principal, ref)
+        async with session.changing:
+            lease = session.record.control
+            if lease.driver is SessionDriver.REQUESTED and lease.since == since:
+                ends_at = (lease.expires_at or 0.0) - REQUEST_SECONDS
+                left = lease.model_copy(update={"agent_left": True, "expires_at": ends_at})
+                await self._save(session, left, is_recorded=False)
 
     async def take(
         self,
@@ -275,14 +286,19 @@ class Controls:
                 if session.status is Status.IDLE:
                     self._core.budget.mark_idle(session.id)
 
-    async def _save(self, session: LiveSession, lease: ControlLease) -> None:
-        seq = session.next_seq()
-        entry = control_entry(session.id, session.record.epoch, seq, lease)
-        try:
-            await session.save(control=lease, journal=[entry])
-        except BaseException:
-            session.free_seq(seq)
-            raise
+    async def _save(
+        self, session: LiveSession, lease: ControlLease, *, is_recorded: bool = True
+    ) -> None:
+        if is_recorded:
+            seq = session.next_seq()
+            entry = control_entry(session.id, session.record.epoch, seq, lease)
+            try:
+                await session.save(control=lease, journal=[entry])
+            except BaseException:
+                session.free_seq(seq)
+                raise
+        else:
+            await session.save(control=lease)
         session.notify_control_change()
         self._directory.schedule(session)
 

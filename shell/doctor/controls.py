@@ -265,12 +265,13 @@ def find_outputs(site: Installation) -> Iterator[Evidence]:
 
 
 def find_https(site: Installation) -> Iterator[Evidence]:
-    config, notify = site.config, site.config.notify.url
+    config = site.config
     found, gap = "links of servers are HTTPS", "links of servers may lead anywhere"
     yield check(config.pins_mode == "strict", found, gap, 'pins = "strict"')
     yield from _unsafe_addresses(site)
-    if notify is not None and not is_safe_link(notify.get_secret_value()):
-        yield Evidence("notifications leave without TLS", 'url = "https://..." below [notify]')
+    urls = [each.url.get_secret_value() for each in config.notify if each.url is not None]
+    if not all(map(is_safe_link, urls)):
+        yield Evidence("notifications leave without TLS", 'url = "https://..." below [[notify]]')
     for name, service in config.browsers().items():
         is_met = not {"http://*", "http://*:*"}.isdisjoint(service.block)
         remedy, gap = _at(name, 'block = ["http://*:*"]'), f"{name} opens pages without TLS"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +15,10 @@ from pydantic import Field
 
 from ...sessions.calls.notices import take_notices
 from ...sessions.concurrency import RaceLost, race
-from ...sessions.errors import NotAllowed, SessionError
+from ...sessions.errors import NotAllowed, SessionError, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.live.session import LiveSession
-from ...sessions.records import ControlLease, SessionDriver
+from ...sessions.records import ControlLease, Principal, SessionDriver
 from ...sessions.registry import Registry
 from ...sessions.views import describe_control
 from .own_tool import Outcome, OwnTool, ToolContext
@@ -47,6 +47,10 @@ class ConsoleAddress:
     def of_approval(self, approval_id: str) -> str | None:
         """Return the address at which a person decides about a call, None if the console has no address yet."""
         return self._of("approvals", approval_id)
+
+    def of_page(self, page: str) -> str | None:
+        """Return the address of a page of the console, None if the console has no address yet."""
+        return self._of(page, "")
 
     def _of(self, page: str, shown_id: str) -> str | None:
         url = self._public_url or self._local_url
@@ -94,11 +98,9 @@ class ControlTools:
         self,
         registry: Registry,
         console: ConsoleAddress,
-        notify: Callable[[str, JSON], None] | None = None,
     ) -> None:
         self._registry = registry
         self._console = console
-        self._notify = notify
 
     def tools(self, toolsets: Iterable[str]) -> list[OwnTool]:
         """Return the tools if `toolsets` includes this toolset, else none."""
@@ -130,22 +132,16 @@ class ControlTools:
             principal, session.id, arguments.reason, wait_seconds=wait_seconds
         )
         is_new = was_idle and session.record.control.driver is SessionDriver.REQUESTED
-        if is_new and self._notify is not None:
-            self._notify(
-                session.record.owner,
-                {
-                    "event": "human_requested",
-                    "session_id": session.id,
-                    "name": session.record.name,
-                    "reason": session.record.control.reason,
-                    "address": self._ways_in(session)["address"],
-                },
-            )
-        if is_new and wait_seconds:
-            answer = await self._offer(context, session)
-            if answer in _REFUSALS:
-                wait_seconds = 0.0
-        lease = await self._wait(context, session.id, wait_seconds)
+        since = session.record.control.since
+        try:
+            if is_new and wait_seconds:
+                answer = await self._offer(context, session)
+                if answer in _REFUSALS:
+                    wait_seconds = 0.0
+            lease = await self._wait(context, session.id, wait_seconds)
+        except anyio.get_cancelled_exc_class():
+            await self._note_agent_left(principal, session.id, since)
+            raise
         with suppress(SessionError):
             # The session may have been given up meanwhile, and claimed anew.
             session = await self._registry.find(principal, session.id)
@@ -156,6 +152,12 @@ class ControlTools:
             "next_step": _next_step(lease, answer),
         }
         return self._outcome(session, content, lease)
+
+    async def _note_agent_left(self, principal: Principal, session_id: str, since: float) -> None:
+        # A process that ends cancels its calls too, and their agents may be there.
+        if not self._registry.draining:
+            with anyio.CancelScope(shield=True), suppress(SessionError, StoreUnavailable):
+                await self._registry.controls.note_agent_left(principal, session_id, since)
 
     def _ways_in(self, session: LiveSession) -> JSON:
         """Return the address of a session for a person, and the commands that open it on this machine."""

@@ -44,6 +44,8 @@ class ControlInfo:
     end: str | None = None
     """How the last control of a person ended: `done`, `could_not`, `expired` or `revoked`."""
     reply: str | None = None
+    agent_left: bool = False
+    """Whether the call that asks for a person was cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

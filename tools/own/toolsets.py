@@ -59,20 +59,18 @@ def build_own_tools(
     services: Callable[[], list[JSON]] = list[JSON],
     console: ConsoleAddress | None = None,
     shares: bool = False,
-    notify: Callable[[str, JSON], None] | None = None,
     lend: Lend | None = None,
 ) -> dict[str, OwnTool]:
     """Return the tools of some toolsets by name, in a fixed order. `services` returns the status of the services.
 
     `console`: the address of the console; without one, results name commands only. `shares`: callers are told apart,
-    and may share sessions. `notify` tells people outside of the console that an agent asks for a person. `lend` lends a
-    login to a session, if there are some.
+    and may share sessions. `lend` lends a login to a session, if there are some.
     """
     chosen = set(toolsets)
     console = console or ConsoleAddress()
     groups = (
         SessionTools(registry, services, shares=shares, lend=lend),
-        ControlTools(registry, console, notify),
+        ControlTools(registry, console),
         *((SharingTools(registry),) if shares else ()),
         StateTools(registry),
         HistoryTools(registry),
