@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Set
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -20,9 +21,8 @@ from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL
 from ..sessions.times import timestamp
 from ..tools.processes import procfs
-from ..tools.upstream.identity import pins_hash
-from ..tools.upstream.service import UpstreamService
 from .logins import Rights
+from .reasons import count_changes
 from .requests import ApiModel, NoQuery
 from .routes import ROUTES, ApiCall, ApiRoute, json_response, route
 
@@ -138,16 +138,10 @@ class ServerDocuments:
             if binding.usable
         )
         missing = self._gateway.probes.needed_logins
-        try:
-            changes = await self._gateway.store.access.count_changed_pins()
-        except StoreUnavailable:
-            # The list is most useful while something fails.
-            changes = dict[tuple[str, str], int]()
-        counts = {
-            name: changes.get((name, pins_hash(service.config)), 0)
-            for name, service in self._gateway.services.items()
-            if isinstance(service, UpstreamService)
-        }
+        counts = dict[str, int]()
+        # The list is most useful while something fails.
+        with suppress(StoreUnavailable):
+            counts = await count_changes(self._gateway)
         services = [
             {
                 **service,

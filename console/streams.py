@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Final
 
 import anyio
@@ -23,6 +24,7 @@ from ..sessions.json_codec import JSON
 from ..sessions.records import SessionRecord, ShareRights
 from .logins import CHECK_SECONDS, ConsoleUser, Login, Logins
 from .owner_calls import OwnerCalls
+from .reasons import read_notices
 from .routes import ApiCall, error_response, route
 from .session_documents import ConsoleSessions
 
@@ -36,6 +38,8 @@ INTERVAL_SECONDS: Final = 0.4
 OTHER_NODES_SECONDS: Final = 2.0
 """Seconds between two questions to the other nodes, and between two reads of the shares of a person."""
 COMMENT_SECONDS: Final = 15.0
+NOTICE_SECONDS: Final = 2.0
+"""Seconds between two reads of the notices for a person."""
 
 
 class LoginStream(Response):
@@ -111,6 +115,7 @@ class EventHandlers:
     def __init__(
         self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls, logins: Logins
     ) -> None:
+        self._gateway = gateway
         self._sessions = sessions
         self._logins = logins
         self._log = SessionChangeLog(gateway.registry)
@@ -129,7 +134,8 @@ class EventHandlers:
         if user.session_id is not None:
             owner = (await self._sessions.find(user, user.session_id)).owner
         changes = FollowedSessions(self._log, self._sessions, user)
-        return EventStream(changes, self._other_nodes, self._logins, login, owner)
+        read = None if user.is_guest else partial(read_notices, self._gateway, user)
+        return EventStream(changes, self._other_nodes, read, self._logins, login, owner)
 
 
 class OtherNodes:
@@ -236,6 +242,7 @@ class EventStream(LoginStream):
         self,
         changes: FollowedSessions,
         other_nodes: OtherNodes,
+        read_notices: Callable[[], Awaitable[list[JSON]]] | None,
         logins: Logins,
         login: Login,
         owner: str,
@@ -243,15 +250,36 @@ class EventStream(LoginStream):
         super().__init__("text/event-stream", logins, login, owner)
         self._changes = changes
         self._other_nodes = other_nodes
+        self._read_notices = read_notices
+        self._sending = anyio.Lock()
 
     async def send_parts(self, send: SendPart) -> None:
+        async def send_whole(block: bytes) -> None:
+            async with self._sending:
+                await send(block)
+
         await self._other_nodes.ask()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._other_nodes.keep_asking)
+            if self._read_notices is not None:
+                tasks.start_soon(self._send_notices, self._read_notices, send_whole)
             block = b": open\n\n"
             while True:
-                await send(block)
+                await send_whole(block)
                 block = await self._next_block(anyio.current_time() + COMMENT_SECONDS)
+
+    async def _send_notices(
+        self, read: Callable[[], Awaitable[list[JSON]]], send: SendPart
+    ) -> None:
+        """Send the notices whenever they are others than before."""
+        sent: list[JSON] = []
+        while True:
+            with suppress(StoreUnavailable):
+                notices = await read()
+                if notices != sent:
+                    await send(b"event: notices\ndata: " + encode({"notices": notices}) + b"\n")
+                    sent = notices
+            await anyio.sleep(NOTICE_SECONDS)
 
     async def _next_block(self, deadline: float) -> bytes:
         """Return the next events, or a comment if there is none by a time of the event loop."""

@@ -81,10 +81,12 @@ export async function logout(everywhere = false) {
 
 export const act = (id, action, body) => post(`/sessions/${encodeURIComponent(id)}/actions/${action}`, body);
 
-// Calls `onSession` with each summary that changed, and `onState` with "live" or "lost". Returns a function that ends it.
-export function events(onSession, onState) {
+// Calls `onSession` with each summary that changed, `onNotices` with all notices, and `onState` with "live" or "lost". Returns a
+// function that ends it.
+export function events(onSession, onNotices, onState) {
   const source = new EventSource(`${BASE}/events`);
   source.addEventListener("session", event => onSession(JSON.parse(event.data)));
+  source.addEventListener("notices", event => onNotices(JSON.parse(event.data).notices));
   source.addEventListener("open", () => onState("live"));
   source.addEventListener("error", () => onState("lost"));
   return () => source.close();

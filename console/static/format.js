@@ -83,7 +83,7 @@ const isDriven = session => session.status === "paused" && session.control?.driv
 export function driverOf(session, user) {
   const control = session.control;
   if (control?.driver === "human") return { kind: "human", text: user && control.holder === user.name ? "You" : control.holder || "A person" };
-  if (control?.driver === "requested") return { kind: "requested", text: "Asks for a person" };
+  if (control?.driver === "requested") return { kind: "requested", text: control.agent_left ? "Asked for a person, and left" : "Asks for a person" };
   return { kind: "agent", text: "Agent" };
 }
 

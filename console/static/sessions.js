@@ -1,4 +1,5 @@
-// One page of the server's list of sessions, kept current by its events, and the sessions whose agents ask for a person.
+// One page of the server's list of sessions, kept current by its events, the sessions whose agents ask for a person, and the
+// other notices for the person.
 
 import { events, get } from "./api.js";
 
@@ -17,6 +18,7 @@ export class Sessions extends EventTarget {
     super();
     this.byId = new Map();
     this.waiting = new Map();
+    this.notices = [];
     this.shared = [];
     this.state = "loading";
     this.query = { ...EVERYTHING };
@@ -57,6 +59,7 @@ export class Sessions extends EventTarget {
     this._timer = null;
     this.byId.clear();
     this.waiting.clear();
+    this.notices = [];
     this.chosen.clear();
     this.shared = [];
     this._changed();
@@ -135,7 +138,15 @@ export class Sessions extends EventTarget {
   }
 
   _open() {
-    this._close ??= events(session => this._put(session), state => this._connected(state));
+    if (this._close) return;
+    // A stream sends them when there are some.
+    this.notices = [];
+    this._close = events(session => this._put(session), notices => this._notice(notices), state => this._connected(state));
+  }
+
+  _notice(notices) {
+    this.notices = notices;
+    this._changed();
   }
 
   _put(session) {

@@ -212,8 +212,8 @@ class NotifySettings(Section):
     )
     command: list[str] = Field(
         default_factory=list[str],
-        description='Command, without a shell, that reads `{"id": ..., "event": ..., "at": ..., "text": ..., "address": ..., '
-        '"attempt": ...}` from stdin, and ends with 0 within ten seconds.',
+        description='Command, without a shell, that reads `{"id": ..., "event": ..., "at": ..., "text": ..., '
+        '"address": ..., "attempt": ...}` from stdin, and ends with 0 within ten seconds.',
     )
     url: SecretStr | None = Field(
         default=None, description="Address that gets the same JSON with POST: `https://...`."
@@ -228,7 +228,8 @@ class NotifySettings(Section):
     )
     quiet: Annotated[str, Field(pattern=_QUIET)] | None = Field(
         default=None,
-        description="Hours of the machine's time in which nothing is sent, such as `22:00-07:00`. Then comes what still holds.",
+        description="Hours of the machine's time in which nothing is sent, such as `22:00-07:00`. Notices whose reason "
+        "still holds then are sent at their end.",
     )
 
     @field_validator("url")

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 from typing import Final, cast
 
 import anyio
@@ -52,7 +52,7 @@ MAX_SENT: Final = 10_000
 MAX_SUBSCRIPTIONS: Final = 10_000
 TEXT_CHARACTERS: Final = 500
 _DONE: Final = 204
-_BRACKETS: Final = str.maketrans("<>", "‹›")
+_BRACKETS: Final = str.maketrans("<>", "()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ def _end_of_quiet(quiet: str | None, now: float) -> float | None:
     """Return the end of the quiet hours in which a moment is, by the time zone of the machine; None if it is in none."""
     if quiet is None:
         return None
-    moment = datetime.fromtimestamp(now)
+    moment = datetime.fromtimestamp(now, UTC).astimezone()
     begin, end = map(time.fromisoformat, quiet.split("-"))
     clock = moment.time()
     is_quiet = begin <= clock < end if begin <= end else not end <= clock < begin

@@ -58,6 +58,16 @@ def overview(connection: Connection, kind: str) -> list[LoginRecord]:
     return [LoginRecord(**columns_of(row), sealed=b"") for row in rows]
 
 
+def that_need_human(connection: Connection, owner: str | None, most: int) -> list[LoginRecord]:
+    """Return the first logins that need their person, of an owner or all, without their values."""
+    columns = [column for column in _COLUMNS if column is not _l.sealed]
+    query = select(*columns).where(_l.state == NEEDS_HUMAN)
+    if owner is not None:
+        query = query.where(_l.owner == owner)
+    rows = connection.execute(query.order_by(_l.since).limit(most))
+    return [LoginRecord(**columns_of(row), sealed=b"") for row in rows]
+
+
 def put(connection: Connection, login: LoginRecord) -> bool:
     """Store a new login in place of the one with its owner and name. Its version is higher, and its renewals count on.
 
@@ -303,6 +313,7 @@ class LoginStore(Queries):
     find = read_method(find)
     page = read_method(page)
     overview = read_method(overview)
+    that_need_human = read_method(that_need_human)
     put = write_method(put)
     lease = write_method(lease)
     renew = write_method(renew)

@@ -62,8 +62,8 @@ class Controls:
     ) -> LiveSession:
         """Ask for a person, until REQUEST_SECONDS after the wait of the agent. The agent goes on driving.
 
-        A request with another reason replaces an earlier one; one with the same renews it. Does nothing while a person drives, and while the agent has
-        not read how the last control ended: that is the end of its earlier request.
+        A request with another reason replaces an earlier one; one with the same renews it. Does nothing while a person
+        drives, and while the agent has not read how the last control ended: that is the end of its earlier request.
         """
         session = await self._access.ready(principal, ref)
         async with session.changing:
