@@ -144,13 +144,13 @@ def test_every_setting_has_a_type_and_a_text() -> None:
     for table, settings in reference.reference():
         for setting in settings:
             name = table.strip("[]")
-            tables = ("services", "logins", "auth.issuers", "auth.facade.clients", "policies")
+            tables = ("services", "logins", "auth.issuers", "auth.facade.clients", "policies", "notify")
             below = f"{name}." if name.startswith(tables) else ""
             documented.append(f"{below}{setting.key}")
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
-    sections |= {"http", "auth", "log", "services", "logins", "summary", "notify", "sealing"}
+    sections |= {"http", "auth", "log", "services", "logins", "summary", "sealing"}
     inner = (
         ".restore.",
         *(f"policies.{name}." for name in ("rate", "tool_rates", "match", "approve")),
