@@ -59,6 +59,10 @@ async def test_a_call_is_approved_once_its_arguments_were_read_to_the_end(
 
             assert code_of(await call(**arguments)) == "approval_required"
             async with console(browser, console_address(data, running.url), width=width) as page:
+                # Every page says that it waits.
+                await expect(page).to_have_title("(1) A call waits for approval - Statehold")
+                badge = page.get_by_role("status").get_by_role("link", name="1 waits")
+                await expect(badge).to_have_attribute("href", re.compile("^#/approvals/apr_"))
                 await page.goto(f"{page.url.partition('#')[0]}#/approvals")
                 # The page goes on after an outage.
                 await page.route("**/api/v1/approvals", lambda route: route.abort(), times=1)

@@ -15,6 +15,7 @@ from mcp import Client, MCPError
 from support.console_client import ConsoleClient
 from support.gateway_process import JSON, Running, Way, opened_session, serving, structured
 from support.selection import matrix
+from support.waiting import until
 
 ALICE, BEN = "alice-token-0123456789", "ben-token-0123456789abc"
 Action = Literal["accept", "decline", "cancel"]
@@ -58,6 +59,30 @@ async def test_the_result_names_the_address_in_the_console(agent: Client, server
     result = await ask(agent, session, wait_seconds=0)
     assert result["address"] == f"{server.url}/console#/s/{session}"
     assert result["commands"] == ["statehold sessions open 'my shop'"]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_console_says_that_the_agent_has_left(
+    server: Running, config_file: Path, alice: ConsoleClient, era: Any
+) -> None:
+    async with agent_of(server, config_file, era, None) as client:
+        session = await opened_session(client)
+
+        async def control() -> JSON:
+            return (await alice.get(f"/sessions/{session}"))["control"] or {}
+
+        async def is_asked() -> bool:
+            return (await control()).get("driver") == "requested"
+
+        async def has_left() -> bool:
+            return bool((await control()).get("agent_left"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask, client, session)
+            await until(is_asked)
+            assert not await has_left()
+            tasks.cancel_scope.cancel()
+        await until(has_left)
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,15 @@ from statehold.sessions.principals.rules import RevocationRecord
 from statehold.sessions.records import JournalKind, ReceiptRecord, StateRecord
 from statehold.sessions.store import Write, schema
 from statehold.sessions.store.events import outbox
-from statehold.sessions.store.events.records import EventDelivery, Subscription
+from statehold.sessions.store.base import (
+    NEEDS_HUMAN,
+    OK,
+    ApprovalRecord,
+    ApprovalState,
+    LoginRecord,
+    PinRecord,
+)
+from statehold.sessions.store.events.records import OPERATOR, REASONS, EventDelivery, Subscription
 from statehold.sessions.store.sql import SQLStore
 
 ADA, BEN = ":ada", ":ben"
@@ -337,3 +346,96 @@ async def test_events_of_a_service_are_queued_with_the_position_behind_them(
     # A refresh begins at no other position.
     assert await store.put_subscription(first, most=1)
     assert await store.find_subscription(first.id) == second
+
+
+async def names_of(store: SQLStore) -> list[str]:
+    """Claim everything, and return the sorted names of the events."""
+    return sorted(name for name, _ in (await queued(store)).values())
+
+
+async def test_the_operator_gets_the_reasons_of_all_owners(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await subscribe(store, *REASONS, owner=OPERATOR, expires_at=1e13)
+    await subscribe(store, "session_lost", owner=BEN, expires_at=1e13)
+    await sessions.make("sh_a", owner=ADA)
+    lease = {"driver": "requested", "reason": "a secret"}
+    asks = entry("sh_a", 2, kind=JournalKind.CONTROL, status="requested", request=lease)
+    lost = transition("sh_a", 3, Status.ERROR)
+    await store.write(Write("sh_a", NODE, 1, journal=[asks, lost]))
+    assert await names_of(store) == ["human_needed", "session_lost"]
+
+
+async def test_an_approval_is_an_event_when_it_is_first_asked_for(
+    store: SQLStore, sessions: Sessions
+) -> None:
+    await subscribe(store, "approval_needed", owner=OPERATOR, expires_at=1e13)
+    await subscribe(store, "approval_needed", expires_at=1e13)
+    await sessions.make("sh_a", owner=ADA)
+    wanted = ApprovalRecord(
+        id="apr_1",
+        owner=ADA,
+        session_id="sh_a",
+        service="bank",
+        tool="send",
+        digest="d",
+        standing="all",
+        arguments='{"to": "a secret"}',
+        state=ApprovalState.PENDING.value,
+        created_at=2.0,
+        ends_at=300.0,
+    )
+    for _ in range(2):
+        assert await store.access.request_approval(wanted) is not None
+    deliveries = await claim(store)
+    assert sorted(each.subscription.owner for each in deliveries) == [ADA, OPERATOR]
+    assert len({each.event_id for each in deliveries}) == 1
+    assert "secret" not in deliveries[0].body
+
+
+async def test_a_login_is_told_when_it_begins_to_need_its_person(store: SQLStore) -> None:
+    await subscribe(store, "login_needed", owner=OPERATOR, expires_at=1e13)
+    new = LoginRecord(
+        owner=ADA,
+        name="shop",
+        kind="browser",
+        site="https://shop.test",
+        issuer="",
+        state=OK,
+        since=1.0,
+        sealed=b"first",
+    )
+    held = await store.logins.take(new, "sh_a", 2.0, 70.0)
+    assert held is not None
+    held = replace(held, state=NEEDS_HUMAN, since=3.0)
+    assert await store.logins.write_value(held, b"second")
+    held = replace(held, version=held.version + 1)
+    assert await store.logins.give_back(held)
+    [(name, data)] = (await queued(store)).values()
+    assert (name, data) == ("login_needed", {"owner": ADA, "login": "shop"})
+
+
+async def test_changed_tools_are_one_notice_until_they_change_again(store: SQLStore) -> None:
+    await subscribe(store, "tool_changed", owner=OPERATOR, expires_at=1e13)
+    first = [PinRecord("notes", "a", "tool", name, "1", "{}", 2.0) for name in ("one", "two")]
+    await store.access.fix_pins(first)
+    assert await names_of(store) == []
+    for digest in ("2", "2", "3"):
+        await store.access.fix_pins([replace(each, digest=digest, since=3.0) for each in first])
+    found = await queued(store)
+    assert len(found) == 2
+    data = {"service": "notes", "count": 2, "names": ["one", "two"]}
+    assert [each for each in found.values()] == [("tool_changed", data)] * 2
+    await store.access.fix_pins([replace(each, since=4.0) for each in first])
+    assert await names_of(store) == []
+
+
+async def test_an_owner_is_near_its_limit_once(store: SQLStore, sessions: Sessions) -> None:
+    await subscribe(store, "limit_near", owner=OPERATOR, expires_at=1e13)
+    for number in range(8):
+        await sessions.make(f"sh_{number}", owner=ADA, per_owner=10)
+    assert await names_of(store) == []
+    for number in (8, 9):
+        await sessions.make(f"sh_{number}", owner=ADA, per_owner=10)
+    [(name, data)] = (await queued(store)).values()
+    assert (name, data) == ("limit_near", {"owner": ADA, "limit": "sessions"})

@@ -386,6 +386,26 @@ async def test_a_request_stands_while_the_agent_goes_on_and_ends_with_the_take(b
             await engine.count(session.id)
 
 
+async def test_a_request_whose_agent_has_left_ends_after_its_wait(build: Build):
+    async with build(Driven()) as engine:
+        controls = engine.registry.controls
+        session = await engine.create()
+        await controls.request(LOCAL, session.id, "look", wait_seconds=50)
+        since = session.record.control.since
+        await controls.note_agent_left(LOCAL, session.id, since - 1)
+        assert not session.record.control.agent_left
+        await controls.note_agent_left(LOCAL, session.id, since)
+        assert (await control_of(engine, session))["agent_left"]
+        # An agent that asks again is there.
+        await controls.request(LOCAL, session.id, "look", wait_seconds=50)
+        assert not session.record.control.agent_left
+        await controls.note_agent_left(LOCAL, session.id, since)
+        engine.clock.advance(49)
+        assert (await control_of(engine, session))["driver"] == "requested"
+        await engine.pass_time(lambda: session.record.control.driver is SessionDriver.AGENT)
+        assert engine.clock.now() < since + REQUEST_SECONDS
+
+
 async def test_a_repeated_request_stands_since_the_first_and_ends_after_its_last_wait(
     build: Build,
 ):
