@@ -116,7 +116,7 @@ export function until(time, now = Date.now()) {
 
 // An agent that is gone leaves its request until a time.
 export function waitOf(control) {
-  return `asked ${ago(control.since)}, ends ${until(control.expires_at)}`;
+  return `asked ${ago(control.since)}${control.agent_left ? ", has left" : ""}, ends ${until(control.expires_at)}`;
 }
 
 // The state of the process that holds a session: "gone", "silent", or "" while it answers.

@@ -169,7 +169,7 @@ class Screen extends PageElement {
     }
     const asks = control.driver === "requested";
     return html`<div class="banner ${asks ? "asks" : ""}"><span>${icon(asks ? "requested" : "agent")}<span>${asks
-      ? html`<b>The agent asks:</b> <bdi>${control.reason}</bdi> <span class="quiet nowrap">${waitOf(control)}${control.agent_left ? ", and has left" : ""}</span>` : "The agent has control."}</span></span><span class="spacer"></span>
+      ? html`<b>The agent asks:</b> <bdi>${control.reason}</bdi> <span class="quiet nowrap">${waitOf(control)}</span>` : "The agent has control."}</span></span><span class="spacer"></span>
       <button class=${asks ? "main" : ""} ?disabled=${stops} @click=${this._take}>${this.busy ? "Waiting for the agent …" : "Take over"}</button></div>`;
   }
 

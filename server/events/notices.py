@@ -27,6 +27,7 @@ from ...sessions.store.events.records import (
     EventDelivery,
     Reason,
     Subscription,
+    request_id,
 )
 from ...sessions.times import seconds_of
 from ...tools.http_client import http_options
@@ -124,16 +125,14 @@ class Notices:
         """
         host, now = delivery.subscription.host, self._clock.now()
         settings, event = self._settings[host], loads(delivery.body)
-        at, key = (
-            seconds_of(event["timestamp"]) or now,
-            (delivery.subscription.id, delivery.event_id),
-        )
+        at = seconds_of(event["timestamp"]) or now
+        key = (delivery.subscription.id, delivery.event_id)
         if key in self._sent or at + KEPT_SECONDS <= now:
             return _DONE
         quiet_ends_at = _end_of_quiet(settings.quiet, now)
         if quiet_ends_at is not None:
             return Postponed(quiet_ends_at)
-        subject = await self._find(event["name"], event["data"], at, now)
+        subject = await self._find(event["name"], event["data"], now)
         if subject is None:
             return _DONE
         if not self._admit(host, subject.owner, now):
@@ -151,7 +150,7 @@ class Notices:
         self._counts[host, owner] += 1
         return self._counts[host, owner] <= MINUTE_NOTICES
 
-    async def _find(self, reason: Reason, data: JSON, at: float, now: float) -> _Subject | None:
+    async def _find(self, reason: Reason, data: JSON, now: float) -> _Subject | None:
         """Return the subject of a notice, None if its reason has ended."""
         session_id, owner = data.get("sessionId", ""), data.get("owner", "")
         who = Principal.of_key(owner).words if owner else ""
@@ -165,8 +164,7 @@ class Notices:
                 name, lease = session.name or session_id, session.control
                 if reason == "session_lost":
                     return _Subject(session.owner, address, plain_name(name))
-                # The event has its time in milliseconds.
-                is_same = abs(lease.since - at) < 0.001
+                is_same = data["requestId"] == request_id(lease.since)
                 if lease.driver is not SessionDriver.REQUESTED or not is_same:
                     return None
                 words = f"{plain_name(name)}: {lease.reason}"
@@ -174,9 +172,8 @@ class Notices:
             case "approval_needed":
                 key = data["approvalId"]
                 approval = await self._store.access.approval(key)
-                if approval is None or approval.state != ApprovalState.PENDING:
-                    return None
-                if approval.ends_at <= now:
+                waits = approval is not None and approval.state == ApprovalState.PENDING
+                if approval is None or not waits or approval.ends_at <= now:
                     return None
                 address = self._console.of_approval(key) or "statehold approvals list"
                 words = plain_name(f"{approval.service}/{approval.tool}")

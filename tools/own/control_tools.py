@@ -42,19 +42,16 @@ class ConsoleAddress:
 
     def of_session(self, session_id: str) -> str | None:
         """Return the address of a session in the console, None if the console has no address yet."""
-        return self._of("s", session_id)
+        return self.of_page(f"s/{quote(session_id, safe='')}")
 
     def of_approval(self, approval_id: str) -> str | None:
         """Return the address at which a person decides about a call, None if the console has no address yet."""
-        return self._of("approvals", approval_id)
+        return self.of_page(f"approvals/{quote(approval_id, safe='')}")
 
     def of_page(self, page: str) -> str | None:
         """Return the address of a page of the console, None if the console has no address yet."""
-        return self._of(page, "")
-
-    def _of(self, page: str, shown_id: str) -> str | None:
         url = self._public_url or self._local_url
-        return None if url is None else f"{url}/console#/{page}/{quote(shown_id, safe='')}"
+        return None if url is None else f"{url}/console#/{page}"
 
 
 PROGRESS_SECONDS: Final = 1.0

@@ -23,7 +23,7 @@ from .. import schema
 from ..dialect import among, execute_many, pack_ids, upsert
 from ..rows import Row, columns_of
 from ..sealing.keyring import open_row, seal_rows
-from .records import KINDS, OPERATOR, TRANSITIONS, Reason, Subscription
+from .records import KINDS, OPERATOR, TRANSITIONS, Reason, Subscription, request_id
 
 logger = logging.getLogger("statehold.events")
 
@@ -230,7 +230,7 @@ def _of_entry(row: Row) -> Iterator[_SessionEvent]:
         if name is not None:
             yield _event(row, name, seq, at, cause=request.get("event"))
     elif kind == JournalKind.CONTROL and row["status"] == SessionDriver.REQUESTED:
-        key = f"human-{round(at * 1000)}"
+        key = request_id(at)
         yield _event(row, "human_needed", key, at, requestId=key)
 
 

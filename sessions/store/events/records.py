@@ -54,6 +54,11 @@ NOTIFY_HOST: Final = "[[notify]] "
 """The prefix of the hosts of these subscriptions; no URL has such a host."""
 
 
+def request_id(since: float) -> str:
+    """Return the id of a request for a person in its session, by the time of its begin."""
+    return f"human-{round(since * 1000)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """A subscription of a principal to one event, of one session or of all that it owns."""

@@ -14,7 +14,6 @@ from statehold.sessions.lifecycle import Status
 from statehold.sessions.principals.rules import RevocationRecord
 from statehold.sessions.records import JournalKind, ReceiptRecord, StateRecord
 from statehold.sessions.store import Write, schema
-from statehold.sessions.store.events import outbox
 from statehold.sessions.store.base import (
     NEEDS_HUMAN,
     OK,
@@ -23,6 +22,7 @@ from statehold.sessions.store.base import (
     LoginRecord,
     PinRecord,
 )
+from statehold.sessions.store.events import outbox
 from statehold.sessions.store.events.records import OPERATOR, REASONS, EventDelivery, Subscription
 from statehold.sessions.store.sql import SQLStore
 
@@ -425,7 +425,7 @@ async def test_changed_tools_are_one_notice_until_they_change_again(store: SQLSt
     found = await queued(store)
     assert len(found) == 2
     data = {"service": "notes", "count": 2, "names": ["one", "two"]}
-    assert [each for each in found.values()] == [("tool_changed", data)] * 2
+    assert list(found.values()) == [("tool_changed", data)] * 2
     await store.access.fix_pins([replace(each, since=4.0) for each in first])
     assert await names_of(store) == []
 
