@@ -21,8 +21,9 @@ from ..sessions.json_codec import JSON
 from ..sessions.records import LOCAL
 from ..sessions.times import timestamp
 from ..tools.processes import procfs
+from ..tools.upstream.identity import pins_hash
+from ..tools.upstream.service import UpstreamService
 from .logins import Rights
-from .reasons import count_changes
 from .requests import ApiModel, NoQuery
 from .routes import ROUTES, ApiCall, ApiRoute, json_response, route
 
@@ -181,6 +182,21 @@ class ServerDocuments:
             memory = await anyio.to_thread.run_sync(_memory_with, pids)
             content["here"] = {**registry.statistics(), "memory_bytes": memory}
         return json_response(content)
+
+
+async def count_changes(gateway: Gateway) -> dict[str, int]:
+    """Return the number of changes that no person has accepted, of each service that has some.
+
+    Raises:
+        StoreUnavailable: they cannot be read.
+    """
+    changes = await gateway.store.access.count_changed_pins()
+    return {
+        name: changes[name, config_hash]
+        for name, service in gateway.services.items()
+        if isinstance(service, UpstreamService)
+        and (name, config_hash := pins_hash(service.config)) in changes
+    }
 
 
 def _memory_with(pids: Set[int]) -> int | None:

@@ -1,4 +1,4 @@
-"""The responses that send until the client leaves or its login ends, and server-sent events of changed sessions."""
+"""The responses that send until the client leaves or its login ends, and server-sent events of sessions and notices."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ from ..server.operate.change_log import SessionChange, SessionChangeLog
 from ..server.operate.nodes import ANSWER_SECONDS
 from ..server.operate.requests import OperatorRequest, ProcessUnavailable
 from ..server.sockets.request import Refused
+from ..sessions.calls.approval import title_of
 from ..sessions.errors import SessionLimit, SessionNotFound, StoreUnavailable
 from ..sessions.json_codec import JSON
+from ..sessions.one_line import plain_name, plural
 from ..sessions.records import SessionRecord, ShareRights
+from ..sessions.store.events.records import REASONS, Reason
 from .logins import CHECK_SECONDS, ConsoleUser, Login, Logins
 from .owner_calls import OwnerCalls
-from .reasons import read_notices
 from .routes import ApiCall, error_response, route
+from .server_documents import count_changes
 from .session_documents import ConsoleSessions
 
 SendPart = Callable[[bytes], Awaitable[None]]
@@ -40,6 +43,8 @@ OTHER_NODES_SECONDS: Final = 2.0
 COMMENT_SECONDS: Final = 15.0
 NOTICE_SECONDS: Final = 2.0
 """Seconds between two reads of the notices for a person."""
+MAX_NOTICES: Final = 20
+"""Notices of one reason for a person."""
 
 
 class LoginStream(Response):
@@ -136,6 +141,37 @@ class EventHandlers:
         changes = FollowedSessions(self._log, self._sessions, user)
         read = None if user.is_guest else partial(read_notices, self._gateway, user)
         return EventStream(changes, self._other_nodes, read, self._logins, login, owner)
+
+
+async def read_notices(gateway: Gateway, user: ConsoleUser) -> list[JSON]:
+    """Return the notices for a user: calls that wait for approval, logins that need their person, changed tools.
+
+    Raises:
+        StoreUnavailable: they cannot be read.
+    """
+    store, owner, now = gateway.store, user.owner, gateway.registry.core.clock.now()
+    notices = [
+        _notice("approval_needed", each.id, title_of(each), f"approvals/{each.id}")
+        for each in await store.access.waiting_approvals(owner, now, MAX_NOTICES)
+    ]
+    for login in await store.logins.that_need_human(owner, MAX_NOTICES):
+        key = f"{login.owner} {login.name} {login.since}"
+        notices.append(_notice("login_needed", key, plain_name(login.name), "logins"))
+    if user.has_role("operator"):
+        for service, count in (await count_changes(gateway)).items():
+            words = f"{service}: {plural(count, 'change')}"
+            notices.append(_notice("tool_changed", f"{service} {count}", words, "services"))
+    return notices
+
+
+def _notice(reason: Reason, key: str, words: str, page: str) -> JSON:
+    return {
+        "reason": reason,
+        "key": f"{reason} {key}",
+        "text": REASONS[reason],
+        "words": words,
+        "page": page,
+    }
 
 
 class OtherNodes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,7 @@ from statehold.sessions.records import LOCAL, Principal
 from statehold.tools.own.control_tools import ConsoleAddress
 
 ASK: JSON = {"wait_seconds": 0}
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "operate" / "notices.md"
 ADA, BEN = Principal(subject="ada"), Principal(subject="ben")
 
 
@@ -244,3 +246,13 @@ async def test_a_request_reaches_its_person_after_the_server_was_killed(
 def test_wrong_settings_are_refused(settings: JSON) -> None:
     with pytest.raises(ValidationError):
         NotifySettings.model_validate(settings)
+
+
+def test_the_settings_of_the_page_can_be_loaded(tmp_path: Path) -> None:
+    environ = {"NOTIFY_URL": "https://hooks.test", "NOTIFY_SECRET": SECRET}
+    blocks = re.findall(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        path = tmp_path / "statehold.toml"
+        path.write_text(block)
+        assert load(config=path, environ=environ).notify
