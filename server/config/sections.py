@@ -40,7 +40,10 @@ from .ports import TlsSettings
 
 DEFAULT_PORT: Final = 8931
 _QUIET: Final = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$"
-_SECRET: Final = re.compile(r"whsec_[A-Za-z0-9+/]{32,86}={0,2}")
+_BASE64: Final = "[A-Za-z0-9+/]"
+_SECRET: Final = re.compile(
+    f"whsec_({_BASE64}{{4}}){{8,21}}({_BASE64}{{2}}(==)?|{_BASE64}{{3}}=?)?"
+)
 
 
 class TimeoutSettings(Section):

@@ -237,6 +237,7 @@ async def test_a_request_reaches_its_person_after_the_server_was_killed(
         {"command": ["x"], "url": "https://a.test"},
         {"url": "ftp://a.test"},
         {"url": "https://a.test", "secret": "short"},
+        {"url": "https://a.test", "secret": "whsec_" + 33 * "A"},
         {"command": ["x"], "on": []},
         {"command": ["x"], "on": ["everything"]},
         {"command": ["x"], "quiet": "22-7"},
