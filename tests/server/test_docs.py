@@ -144,7 +144,14 @@ def test_every_setting_has_a_type_and_a_text() -> None:
     for table, settings in reference.reference():
         for setting in settings:
             name = table.strip("[]")
-            tables = ("services", "logins", "auth.issuers", "auth.facade.clients", "policies", "notify")
+            tables = (
+                "services",
+                "logins",
+                "auth.issuers",
+                "auth.facade.clients",
+                "policies",
+                "notify",
+            )
             below = f"{name}." if name.startswith(tables) else ""
             documented.append(f"{below}{setting.key}")
             assert setting.kind, setting
