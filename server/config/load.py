@@ -260,6 +260,9 @@ def _with_paths(layer: Layer, environ: Mapping[str, str]) -> JSON:
         if "keys" in cluster:
             where = Location(layer.name, ("cluster", "keys"))
             cluster["keys"] = expand(cluster["keys"], where, layer.base, environ)
+    if "notify" in values:
+        where = Location(layer.name, ("notify",))
+        values["notify"] = expand(values["notify"], where, layer.base, environ)
     if isinstance(logins := values.get("logins"), dict):
         where = Location(layer.name, ("logins",))
         logins = values["logins"] = expand(logins, where, layer.base, environ)

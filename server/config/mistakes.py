@@ -100,7 +100,7 @@ def _problem(
     problem = problem[:1].lower() + problem[1:]
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
         problem = "should be a table of settings"
-    with_secrets = ("services", "logins", "store", "sealing", "auth")
+    with_secrets = ("services", "logins", "store", "sealing", "auth", "notify")
     if key[0] in with_secrets or key[:2] == ("cluster", "keys"):
         return f"{problem}; correct it"
     return f"{problem}, found {_abbreviate(detail['input'])}; {_remedy(key)}"

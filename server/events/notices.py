@@ -188,7 +188,7 @@ class Notices:
                 return _Subject(owner, self._console.of_page(""), f"{data['limit']} of {who}")
             case "tool_changed":
                 service, names = data["service"], cast("list[str]", data["names"])
-                if not await self._store.access.changed_pins(service):
+                if not await self._store.access.changed_pins(service, data["config"]):
                     return None
                 shown = ", ".join(map(plain_name, names))
                 words = f"{service}, {plural(data['count'], 'definition')}: {shown}"

@@ -68,7 +68,12 @@ def _add_notice(connection: Connection, changed: Sequence[PinRecord]) -> None:
         return
     first, names = changed[0], [record.name for record in changed]
     key = [[record.id, record.digest] for record in changed]
-    data = {"service": first.service, "count": len(names), "names": names[:NAMED]}
+    data = {
+        "service": first.service,
+        "config": first.config_hash,
+        "count": len(names),
+        "names": names[:NAMED],
+    }
     outbox.add_notice(connection, "tool_changed", key, first.since, **data)
 
 

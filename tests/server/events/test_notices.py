@@ -192,6 +192,8 @@ async def test_an_old_notice_and_one_of_other_settings_are_not_sent(
         node.clock.advance(KEPT_SECONDS)
 
         async def has_other_only() -> bool:
+            # The deliverer may have read the time of its pause after the advance.
+            node.clock.advance(1)
             return len(await due_times(node)) == 1
 
         await until(has_other_only)

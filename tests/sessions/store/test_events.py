@@ -424,7 +424,7 @@ async def test_changed_tools_are_one_notice_until_they_change_again(store: SQLSt
         await store.access.fix_pins([replace(each, digest=digest, since=3.0) for each in first])
     found = await queued(store)
     assert len(found) == 2
-    data = {"service": "notes", "count": 2, "names": ["one", "two"]}
+    data = {"service": "notes", "config": "a", "count": 2, "names": ["one", "two"]}
     assert list(found.values()) == [("tool_changed", data)] * 2
     await store.access.fix_pins([replace(each, since=4.0) for each in first])
     assert await names_of(store) == []
