@@ -24,6 +24,7 @@ from ..sessions.errors import SessionLimit, SessionNotFound, StoreUnavailable
 from ..sessions.json_codec import JSON
 from ..sessions.one_line import plain_name, plural
 from ..sessions.records import SessionRecord, ShareRights
+from ..sessions.store.base import ApprovalState
 from ..sessions.store.events.records import REASONS, Reason
 from .logins import CHECK_SECONDS, ConsoleUser, Login, Logins
 from .owner_calls import OwnerCalls
@@ -150,9 +151,11 @@ async def read_notices(gateway: Gateway, user: ConsoleUser) -> list[JSON]:
         StoreUnavailable: they cannot be read.
     """
     store, owner, now = gateway.store, user.owner, gateway.registry.core.clock.now()
+    approvals = await store.access.open_approvals(owner, now)
+    waiting = [each for each in approvals if each.state == ApprovalState.PENDING][:MAX_NOTICES]
     notices = [
         _notice("approval_needed", each.id, title_of(each), f"approvals/{each.id}")
-        for each in await store.access.waiting_approvals(owner, now, MAX_NOTICES)
+        for each in reversed(waiting)
     ]
     for login in await store.logins.that_need_human(owner, MAX_NOTICES):
         key = f"{login.owner} {login.name} {login.since}"

@@ -81,18 +81,6 @@ def find(connection: Connection, approval_id: str) -> ApprovalRecord | None:
     return None if row is None else ApprovalRecord(**open_row(connection, row, schema.approval))
 
 
-def waiting(
-    connection: Connection, owner: str | None, now: float, most: int
-) -> Sequence[ApprovalRecord]:
-    """Return the first requests that wait, of an owner or all, without their arguments, which may be long."""
-    columns = [column for column in _COLUMNS if column is not _a.arguments]
-    query = select(*columns).where(_a.state == PENDING, _a.ends_at > now)
-    if owner is not None:
-        query = query.where(_a.owner == owner)
-    rows = connection.execute(query.order_by(_a.created_at).limit(most))
-    return [ApprovalRecord(**columns_of(row), arguments="") for row in rows]
-
-
 def page(connection: Connection, owner: str | None, now: float) -> Sequence[ApprovalRecord]:
     """Return requests that wait, then standing approvals, of an owner or all, the newest first, without arguments."""
     columns = [each for each in _COLUMNS if each is not _a.arguments]

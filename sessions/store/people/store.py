@@ -77,5 +77,4 @@ class AccessStore(Queries):
     use_approval = write_method(approval_rows.use)
     decide_approval = write_method(approval_rows.decide)
     approval = read_method(approval_rows.find)
-    waiting_approvals = read_method(approval_rows.waiting)
     open_approvals = read_method(approval_rows.page)
