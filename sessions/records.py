@@ -486,10 +486,9 @@ class SessionFilter(Record):
 
 @dataclass(frozen=True, slots=True)
 class JournalCounts:
-    """Counts of the entries of a journal, compacted ones included."""
+    """Counts of the entries of a journal, compacted ones included. `calls` counts by tool, then by status."""
 
     calls: dict[str, dict[str, int]]
-    """By tool, then by status."""
     messages: dict[str, int]
     """By role."""
     transitions: int
