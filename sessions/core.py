@@ -13,6 +13,7 @@ from .journal.entries import Redactions
 from .journal.redaction import Redactor
 from .live.budget import Budget
 from .live.deadlines import Deadlines
+from .metrics.instruments import Metrics
 from .node import Node
 from .policy import Policy
 from .principals.limits import PrincipalLimits
@@ -45,6 +46,7 @@ class Core:
     """Returns the bytes of the files that services keep for some sessions; it may block."""
     revoked: dict[str, RevocationRecord] = field(default_factory=dict[str, RevocationRecord])
     """The revoked principals by their keys, as the store had them last."""
+    metrics: Metrics = field(default_factory=Metrics)
 
     @classmethod
     def create(
@@ -57,6 +59,7 @@ class Core:
         clock: Clock | None = None,
         new_id: Callable[[], str] = new_id,
         file_bytes: Callable[[Sequence[str]], int] | None = None,
+        metrics: Metrics | None = None,
     ) -> Core:
         """Build the parts that follow from the policy and the clock."""
         policy, clock = policy or Policy(), clock or SystemClock()
@@ -83,4 +86,5 @@ class Core:
             PrincipalLimits(policy),
             new_id,
             file_bytes,
+            metrics=metrics or Metrics(),
         )

@@ -102,9 +102,9 @@ def outcome_of(result: JSON | BaseException) -> str:
         return StillRunning.code
     if not result.get("isError"):
         return "ok"
-    meta = cast("JSON", result.get("_meta") or {})
-    error = cast("JSON", meta.get("statehold/error") or {})
-    return str(error.get("code", "error"))
+    meta: object = result.get("_meta")
+    error: object = cast("JSON", meta).get("statehold/error") if isinstance(meta, dict) else None
+    return str(cast("JSON", error).get("code", "error")) if isinstance(error, dict) else "error"
 
 
 def _delegations() -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from .sections import (
     KeeperSettings,
     LimitSettings,
     LogSettings,
+    MetricsSettings,
     NotifySettings,
     RecoverySettings,
     SealingSettings,
@@ -169,6 +170,7 @@ class Config(Section):
     )
     http: HttpSettings = Field(default_factory=HttpSettings)
     log: LogSettings = Field(default_factory=LogSettings)
+    metrics: MetricsSettings = Field(default_factory=MetricsSettings)
     logins: dict[str, LoginConfig] = Field(
         default_factory=dict[str, LoginConfig],
         description="Logins by name: keys for `${login:NAME}` in the settings of services, and logins of the built-in "

@@ -451,3 +451,16 @@ class LogSettings(Section):
     format: Literal["text", "json"] = Field(
         default="text", description="One readable line or one JSON object per event."
     )
+
+
+class MetricsSettings(Section):
+    """Metrics of `statehold serve` for Prometheus, which need the extra `telemetry`."""
+
+    listen: str = Field(
+        default="",
+        description="Address and port of `/metrics`, such as `127.0.0.1:9464`, on a port of its own without tokens, which "
+        "only the scraper should reach. The second of the `workers` has the next port, and so on. Empty: none.",
+    )
+    tools: bool = Field(
+        default=False, description="Measure each tool for itself, which makes many series."
+    )

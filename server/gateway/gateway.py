@@ -19,6 +19,7 @@ from ...sessions.clock import Clock, SystemClock
 from ...sessions.core import Core
 from ...sessions.errors import InvalidArgument, ServiceUnavailable
 from ...sessions.json_codec import JSON
+from ...sessions.metrics.instruments import Metrics
 from ...sessions.node import Node
 from ...sessions.principals.audit_log import AdmitRequest, AuditLog
 from ...sessions.records import Principal
@@ -162,6 +163,7 @@ class Gateway:
             policy=config.policy(),
             clock=clock,
             file_bytes=partial(bytes_of_files, config.data),
+            metrics=Metrics(has_tools=config.metrics.tools),
         )
         summarize = partial(ask_summary_command, config.summary) if config.summary.command else None
         self.registry = Registry(core, summarize=summarize)

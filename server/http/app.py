@@ -90,6 +90,7 @@ class HttpApplication:
                 public=public,
                 rights=gateway.registry.policies,
                 audit=gateway.audit,
+                refused=gateway.registry.core.metrics.refused_tokens,
             )
         self.asgi = HostCheck(
             app,

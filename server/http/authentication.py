@@ -26,6 +26,7 @@ from ...access.refusals import (
 from ...access.scopes import ADMIN, READ, OperationScopes
 from ...access.verifier import Verifier
 from ...sessions.json_codec import loads
+from ...sessions.metrics.instruments import Counts
 from ...sessions.principals.audit_log import AuditEvent
 from ...sessions.principals.policy_watch import PolicyWatch
 from ..asgi import replay_messages
@@ -49,6 +50,7 @@ class Authentication:
         public: Sequence[BaseRoute],
         rights: PolicyWatch,
         audit: Audit,
+        refused: Counts,
     ) -> None:
         self._app = app
         self._rights = rights
@@ -57,6 +59,7 @@ class Authentication:
         self._scopes = scopes
         self._public = public
         self._audit = audit
+        self._refused = refused
         self._refusals = RefusalLog()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,6 +86,7 @@ class Authentication:
         await self._app(scope, receive, send)
 
     def _note(self, error: AuthError, user: VerifiedCaller | None, scope: Scope) -> None:
+        self._refused.add(type(error).code)
         principal = NOBODY if user is None else user.principal
         if isinstance(error, PrincipalRevoked):
             principal = error.principal

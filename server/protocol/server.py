@@ -9,7 +9,6 @@ The eras are the handshake versions, 2024-11-05 to 2025-11-25, here called legac
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -78,6 +77,7 @@ from .forwarder import ForwardedNotice, Forwarder
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify, set_level
 from .listening import SubscriptionHandlers
+from .measures import Measure, Measures
 from .open_calls import OpenCalls, grace_of
 from .prompts import Prompts
 from .request_checks import (
@@ -126,6 +126,7 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self.open_calls = OpenCalls(gateway, requester)
         self._parser = CallParser(gateway, requester)
+        self._measures = Measures(gateway, requester)
         self._shared_sessions = SharedSessions(gateway, requester)
         self._text_arguments = TextArguments(gateway)
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
@@ -243,12 +244,17 @@ class StateholdServer(Server[dict[str, Any]]):
 
     async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Answer a request that is no tool call, or have the owner of its session answer it; see call()."""
+        with self._measures.of(ctx) as measure:
+            return await self._measured_answer(ctx, call_next, measure)
+
+    async def _measured_answer(
+        self, ctx: RequestContext, call_next: CallNext, measure: Measure
+    ) -> HandlerResult:
         try:
             record = await self._admit(ctx)
         except StoreUnavailable as error:
             logger.error("%s", error)
             raise as_mcp_error(results.store_down()) from None
-        outcome = "error"
         try:
             answer = partial(hide_internal_error, call_next, ctx)
             try:
@@ -257,16 +263,16 @@ class StateholdServer(Server[dict[str, Any]]):
                 if not await self._shared_sessions.allows_read(ctx, error):
                     raise
                 result = await self._forwarder.run(ctx, answer)
-            outcome = "ok"
+            measure.outcome = "ok"
             return result
         except (OwnedByAnotherNode, NodeUnavailable, OutcomeUnknown) as error:
             if is_handed_back(ctx, error):
                 raise
-            outcome = error.code
+            measure.outcome = error.code
             raise as_mcp_error(error) from None
         finally:
             if record is not None:
-                record.end(outcome)
+                record.end(measure.outcome)
 
     async def _admit(self, ctx: RequestContext) -> OpenRequest | None:
         if self._audit is None or is_forwarded(ctx):  # the node of the client has recorded it
@@ -296,25 +302,29 @@ class StateholdServer(Server[dict[str, Any]]):
             MCPError: the call has to be answered with a JSON-RPC error.
             OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
-        started_at, outcome, record = time.monotonic(), "error", None
+        with self._measures.of(ctx) as measure:
+            return await self._call(ctx, measure)
+
+    async def _call(self, ctx: RequestContext, measure: Measure) -> JSON:
+        record = None
         try:
             record = None if self._audit is None else await self._admit(ctx)
             try:
                 result = await self._run(ctx, record)
             except OwnedByAnotherNode as owner:
                 result = await self._forwarder.forward(ctx, owner, partial(self._run, ctx, record))
-            outcome = "ok" if record is None else outcome_of(result)
+            measure.outcome = outcome_of(result)
             return result
         except RequestRefused as error:
             raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
         except SessionError as error:
-            outcome = error.code
+            measure.outcome = error.code
             if is_handed_back(ctx, error):
                 raise
             return await self._error_result(ctx, error)
         except StoreUnavailable as error:
             logger.error("%s", error)
-            outcome = ServiceUnavailable.code
+            measure.outcome = ServiceUnavailable.code
             return await self._error_result(ctx, results.store_down())
         except MCPError:
             raise
@@ -323,17 +333,7 @@ class StateholdServer(Server[dict[str, Any]]):
             raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
         finally:
             if record is not None:
-                record.end(outcome)
-            if logger.isEnabledFor(logging.DEBUG):
-                params = ctx.params or {}
-                # Quoted, since a caller may send any name.
-                logger.debug(
-                    "call of %.130r in session %.130r: %s after %.3f s",
-                    params.get("name"),
-                    self._requester.pin(ctx) or named_session(params),
-                    outcome,
-                    time.monotonic() - started_at,
-                )
+                record.end(measure.outcome)
 
     async def _run(self, ctx: RequestContext, record: OpenRequest | None) -> JSON:
         """Run a tools/call in this process."""

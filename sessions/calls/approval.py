@@ -145,6 +145,8 @@ class Approvals:
                 recovery="Ask a person to decide about them first.",
             )
         call.approval = found.id
+        if found.id == wanted.id:
+            self._core.metrics.approvals.add("requested")
         if found.state == ApprovalState.REFUSED:
             raise _refusal()
         if found.state != ApprovalState.PENDING:
@@ -192,6 +194,7 @@ class Approvals:
                 recovery="Send the call again to ask anew.",
             )
         call.used_approval = digests[0]
+        self._core.metrics.approvals.add("used")
 
     async def _ask(self, call: Call, wanted: ApprovalRecord) -> bool:
         """Ask the person of a caller. Return False if the client cannot, or the answer cannot be stored."""
@@ -240,6 +243,7 @@ class Approvals:
             if until() <= clock.now() < found.ends_at:
                 raise self._required(wanted)
             if found.ends_at <= clock.now():
+                self._core.metrics.approvals.add("expired")
                 raise NotAllowed(
                     f"Nobody approved this call within {APPROVAL_SECONDS:g} seconds.",
                     recovery="Send it again to ask anew.",
@@ -250,6 +254,7 @@ class Approvals:
             except StoreUnavailable:
                 continue
         if found.state == ApprovalState.REFUSED:
+            self._core.metrics.approvals.add("refused")
             raise _refusal()
         return True
 

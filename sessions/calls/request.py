@@ -73,6 +73,8 @@ class Call:
     """When it began to run; 0 before."""
     was_sent: bool = False
     """Whether the call may have reached the server."""
+    sent_at: float | None = None
+    """When it was sent last; None if it was not."""
     ended_at: float | None = None
     """When the call over the connection ended, None when it was not sent; later snapshots include its effects."""
     result: ToolResult | None = None
@@ -112,7 +114,7 @@ class Call:
         """Record whether the call may have reached the server, and so may have had an effect."""
         self.was_sent = was_sent
         if not was_sent:
-            self.ended_at = None
+            self.sent_at = self.ended_at = None
         if self.operation is not None:
             self.operation.effective = was_sent
 

@@ -217,7 +217,7 @@ class Router:
             outcome = error
             raise
         finally:
-            call.session.activity.end(call, status_of(outcome), self._core.clock.now())
+            self._measure(call, started_at, status_of(outcome))
             if (hand_over := call.request.hand_over) is not None:
                 await hand_over.end()
                 if hand_over.is_taken or call.upstream is not None:
@@ -268,6 +268,7 @@ class Router:
                         context.is_approved = True
                     self._core.node.require_lease()
                     call.record_sent(True)
+                    call.sent_at = self._core.clock.now()
                     try:
                         result = await live.connection.call(
                             request.tool, request.arguments, context
@@ -303,6 +304,18 @@ class Router:
         live.calls += 1
         binding.losses = 0
         return result
+
+    def _measure(self, call: Call, started_at: float, status: str) -> None:
+        now = self._core.clock.now()
+        call.session.activity.end(call, status, now)
+        self._core.metrics.record_call(
+            call.service,
+            "" if call.spec is None else call.tool,
+            status,
+            started_at=started_at,
+            sent_at=call.sent_at,
+            ended_at=call.ended_at or now,
+        )
 
     async def _log_in(self, call: Call, login: PendingLogin) -> bool:
         """Wait until the person of a caller is logged in at the service of a call; see log_in()."""

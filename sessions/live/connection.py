@@ -18,6 +18,8 @@ from typing import Literal, Protocol
 import anyio
 
 from ..errors import ServiceUnavailable, SessionError
+from ..metrics.instruments import error_type
+from ..metrics.usage import ServiceUsage
 from ..services import (
     Connection,
     Diagnosing,
@@ -329,7 +331,7 @@ class EndedCall:
 class CallActivity:
     """Counts the calls of one session. It lives as long as the session is open in this process; nothing of it is stored."""
 
-    __slots__ = ("ended", "last", "running")
+    __slots__ = ("ended", "last", "running", "usage")
 
     def __init__(self) -> None:
         self.running: dict[RunningCall, float] = {}
@@ -337,15 +339,25 @@ class CallActivity:
         self.ended = 0
         """Calls that have ended, with any outcome."""
         self.last: EndedCall | None = None
+        self.usage: dict[str, ServiceUsage] = {}
+        """The use of its services in the last hour, by service."""
+
+    def usage_of(self, service: str) -> ServiceUsage:
+        return self.usage.get(service) or self.usage.setdefault(service, ServiceUsage())
 
     def begin(self, call: RunningCall, started_at: float) -> None:
         self.running[call] = started_at
 
     def end(self, call: RunningCall, status: str, ended_at: float) -> None:
         """Count a call as ended. A call that did not begin is ignored."""
-        if self.running.pop(call, None) is not None:
+        started_at = self.running.pop(call, None)
+        if started_at is not None:
             self.ended += 1
             self.last = EndedCall(call.tool, status, ended_at)
+            has_failed = bool(error_type(status))
+            self.usage_of(call.service).record_call(
+                ended_at, ended_at - started_at, has_failed=has_failed
+            )
 
 
 class HandedOverCalls:

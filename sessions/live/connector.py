@@ -14,7 +14,6 @@ import anyio
 from ..core import Core
 from ..errors import (
     ConnectionLost,
-    LoginUnavailable,
     ServiceUnavailable,
     SessionBusy,
     SessionClosed,
@@ -67,7 +66,8 @@ class Connector:
         self._snapshots = snapshots
         self._recover = recover
         self._contention = Contention(core.clock)
-        self._outages = Outages(core.clock, len(core.policy.recovery_backoff))
+        attempts = len(core.policy.recovery_backoff)
+        self._outages = Outages(core.clock, attempts, core.metrics)
         self._shared_connections: dict[str, LiveConnection] = {}
 
     async def connect(
@@ -219,16 +219,8 @@ class Connector:
     def _outcome_noter(
         self, session: LiveSession, binding: Binding, *, by_call: bool = True
     ) -> Callable[[SessionError | None], None]:
-        """Return the function that is called with the outcome of an opening. A missing key is no outage, nor is a loss."""
         name, key, owner = binding.service.name, _key_of(session, binding), session.record.owner
-
-        def note(error: SessionError | None) -> None:
-            if error is None:
-                self._outages.record_opened(name, key)
-            elif not isinstance(error, ConnectionLost | LoginUnavailable):
-                self._outages.record_failure(name, key, owner, error, by_call=by_call)
-
-        return note
+        return self._outages.watch_opening(name, key, owner, by_call=by_call)
 
     async def resume_all(self, session: LiveSession, bindings: Iterable[Binding]) -> None:
         """Resume connections that outlived their process, each in its own time, under `session.changing`.
@@ -323,6 +315,11 @@ class Connector:
             )
             losses = ", ".join(filter(None, (unreported, lost_parts)))
             binding.unreported_losses = losses[:MAX_UNREPORTED]
+            if losses:
+                self._core.metrics.notices.add(record.service)
+            if record.status is BindingStatus.LOST:
+                self._core.metrics.restarts.add(record.service)
+                session.activity.usage_of(record.service).record_restart(self._core.clock.now())
         elif live.restores:
             binding.notice = copy_notice(record.service, live.connection.restore_report)
         self._follow_changes(session, binding, live)

@@ -102,6 +102,7 @@ class Directory:
             redactor=self._core.redactor,
             quota=self._quota,
             closes_idle=self._closes_idle,
+            metrics=self._core.metrics,
             on_deadline=self.schedule,
             on_fenced=self._on_fenced,
         )

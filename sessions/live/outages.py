@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +12,8 @@ import anyio
 
 from ..clock import Clock
 from ..concurrency import RaceLost, race
-from ..errors import ServiceUnavailable, SessionError
+from ..errors import ConnectionLost, LoginUnavailable, ServiceUnavailable, SessionError
+from ..metrics.instruments import Metrics
 from ..owned_map import BoundedMap
 from .connection import LiveConnection
 
@@ -98,16 +100,37 @@ class Outages:
     A session is named by a key, and `owner` is the key of its principal.
     """
 
-    def __init__(self, clock: Clock, attempts: int) -> None:
+    def __init__(self, clock: Clock, attempts: int, metrics: Metrics) -> None:
         self._clock = clock
         self._attempts = attempts
+        self._metrics = metrics
         self._services: dict[str, dict[str, _Service]] = {}
         """By service and owner."""
 
     def record_loss(self, name: str, key: str, owner: str, reason: str) -> None:
         """Record that a session lost its connection to a service."""
+        self._metrics.losses.add(name)
         error = ServiceUnavailable(f"The connection to {name} was lost: {reason}.")
         self._service(name, owner).failure_of(key, error)
+
+    def watch_opening(
+        self, name: str, key: str, owner: str, *, by_call: bool
+    ) -> Callable[[SessionError | None], None]:
+        """Return the function that is called with the outcome of an opening which begins now.
+
+        A missing key is no outage, nor is a loss.
+        """
+        began_at = self._clock.now()
+
+        def record(error: SessionError | None) -> None:
+            code = "" if error is None else error.code
+            self._metrics.openings.record(self._clock.now() - began_at, name, code)
+            if error is None:
+                self.record_opened(name, key)
+            elif not isinstance(error, ConnectionLost | LoginUnavailable):
+                self.record_failure(name, key, owner, error, by_call=by_call)
+
+        return record
 
     def record_failure(
         self, name: str, key: str, owner: str, error: SessionError, *, by_call: bool

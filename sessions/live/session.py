@@ -21,6 +21,7 @@ from ..errors import HumanInControl, SessionBusy, SessionFenced, StoreUnavailabl
 from ..journal.entries import transition_entry
 from ..journal.redaction import Redactor
 from ..lifecycle import TABLE, Event, Status, Transition
+from ..metrics.instruments import Metrics
 from ..one_line import plural
 from ..records import (
     LOCAL,
@@ -106,6 +107,7 @@ class LiveSession:
         redactor: Redactor = REDACTOR,
         quota: Quota | None = None,
         closes_idle: bool = False,
+        metrics: Metrics | None = None,
         on_deadline: Callable[[LiveSession], None] = _nothing,
         on_fenced: Callable[[LiveSession], None] = _nothing,
     ) -> None:
@@ -155,6 +157,7 @@ class LiveSession:
         self.quota = quota
         """Counts the bytes that it stores, for its owner."""
         self._closes_idle = closes_idle
+        self._metrics = metrics
         self._on_deadline = on_deadline
         self._on_fenced = on_fenced
         self._snapshot_bytes: dict[str, list[int]] = {}
@@ -300,6 +303,8 @@ class LiveSession:
             )
         if event in _LOGGED and logger.isEnabledFor(logging.INFO):
             self._log(_LOGGED[event], cause, with_address=event is Event.OPENED)
+        if self._metrics is not None:
+            self._metrics.transitions.add(event.value)
         self.status = row.target
         self.record.status_at = now
         if row.target is Status.IDLE:

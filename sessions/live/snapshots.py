@@ -163,7 +163,9 @@ class Snapshots:
         if saved is None:
             return None
         taken_at, data = saved
-        now = self._core.clock.now()
+        now, metrics = self._core.clock.now(), self._core.metrics
+        metrics.snapshots.record(now - taken_at, binding.service.name, "")
+        metrics.snapshot_bytes.add(binding.service.name, amount=len(data))
         binding.checkpointed_at = now
         binding.snapshot_seq = max(binding.snapshot_seq + 1, int(now * 1000))
         return SnapshotRecord(
@@ -208,6 +210,7 @@ class Snapshots:
             error = "an internal fault"
             logger.exception("session %s: %s not saved", session.id, name)
         binding.save_error = error
+        self._core.metrics.snapshots.record(0.0, name, "failed")
         return None
 
     async def save(self, session: LiveSession, binding: Binding) -> SnapshotRecord | None:

@@ -12,6 +12,7 @@ import anyio
 
 from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
+from ..metrics.instruments import Histogram
 from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
@@ -155,6 +156,20 @@ class SQLStore(Queries):
     def dropped_entries(self) -> int:
         """Number of journal entries given up since the store was opened."""
         return self._writer.dropped_entries
+
+    @property
+    def write_durations(self) -> Histogram:
+        """The times that write transactions took since the store was opened."""
+        return self._writer.durations
+
+    @property
+    def waiting_writes(self) -> int:
+        """Number of changes and entries that wait to be written."""
+        return self._writer.waiting
+
+    def size(self) -> int | None:
+        """Return the bytes of its files, None if it has none. Blocks."""
+        return self._location.size() if isinstance(self._location, DataFolder) else None
 
     @property
     def trouble(self) -> str | None:

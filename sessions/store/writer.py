@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 
 from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
+from ..metrics.instruments import Histogram
 from ..policy import JournalLimits
 from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor
@@ -88,8 +89,15 @@ class Writer:
         """Set and replaced when a transaction has queued deliveries of events."""
         self.on_written: list[Callable[[set[str]], None]] = []
         """Called with the ids of the sessions of which a transaction wrote something. They must not block."""
+        self.durations = Histogram()
+        """The times that transactions took."""
         self.dropped_entries = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of units that wait to be written."""
+        return len(self._waiting)
 
     @property
     def idle(self) -> bool:
@@ -237,7 +245,9 @@ class Writer:
             run_units(connection, units, self._compactor)
             return connection.info.pop(outbox.QUEUED, False)
 
+        began_at = anyio.current_time()
         has_events = await self._connections.write(work, durable=durable)
+        self.durations.record(anyio.current_time() - began_at)
         self.trouble = None
         if has_events:
             self.notify_events_queued()

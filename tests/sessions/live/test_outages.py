@@ -15,6 +15,7 @@ from support.selection import matrix
 
 from statehold.sessions.errors import ServiceUnavailable, SessionError
 from statehold.sessions.live.outages import MAX_KNOWN, RETRY_SECONDS, Outages
+from statehold.sessions.metrics.instruments import Metrics
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.services import SessionView, Snapshot
@@ -227,7 +228,7 @@ async def test_failures_of_others_do_not_hide_the_failure_of_a_session(
     build: Build, owners: int
 ) -> None:
     async with build(Counting()) as engine:
-        outages = Outages(engine.clock, attempts=3)
+        outages = Outages(engine.clock, attempts=3, metrics=Metrics())
         lost = ServiceUnavailable("It does not answer.")
         for number in range(3):
             outages.record_failure("counter", f"ann {number}", "ann", lost, by_call=False)

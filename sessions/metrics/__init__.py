@@ -1,0 +1,1 @@
+"""The instruments of a process and of its sessions."""

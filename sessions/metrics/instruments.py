@@ -1,0 +1,200 @@
+"""The counters and histograms of one process, with labels that no caller can multiply.
+
+They are plain objects without a library, and cost a call a few lookups. server/operate/metrics.py writes them as text for
+Prometheus. No label is a principal, a session or a path.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from .. import errors
+
+T = TypeVar("T")
+
+BOUNDS: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0),
+)
+"""The upper bounds of the buckets of durations, in seconds: those of OpenTelemetry for MCP, and finer ones below 10 ms."""
+MAX_SERIES: Final = 1000
+"""Combinations of labels of one instrument; all further ones count as OTHER."""
+OTHER: Final = "_OTHER"
+"""The label in place of a value that is not known, as in OpenTelemetry."""
+
+CODES: Final = frozenset(
+    kind.code
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.SessionError)
+)
+_SUCCESSES: Final = frozenset({"ok", "input_required", errors.StillRunning.code})
+
+
+class Histogram:
+    """Durations in seconds, counted in the buckets of BOUNDS."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def record(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+    def copy(self) -> Histogram:
+        copy = Histogram()
+        copy.add(self)
+        return copy
+
+    def add(self, other: Histogram) -> None:
+        """Count the durations of another histogram too."""
+        self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+    def quantile(self, share: float) -> float | None:
+        """Return the duration that a share of all do not exceed, interpolated as by `histogram_quantile` of Prometheus.
+
+        None without durations.
+        """
+        rank, below, lower = share * sum(self.counts), 0, 0.0
+        for count, upper in zip(self.counts, BOUNDS, strict=False):
+            if count and below + count >= rank:
+                return lower + (upper - lower) * (rank - below) / count
+            below, lower = below + count, upper
+        return lower if self.counts[-1] else None
+
+
+class Instrument(Generic[T]):
+    """One metric: a value for each combination of its labels."""
+
+    def __init__(
+        self, name: str, text: str, labels: tuple[str, ...], create: Callable[[], T]
+    ) -> None:
+        self.name = name
+        self.text = text
+        self.labels = labels
+        self.values: dict[tuple[str, ...], T] = {}
+        self._create = create
+
+    def of(self, labels: tuple[str, ...]) -> T:
+        """Return the value of some labels, created on first use."""
+        value = self.values.get(labels)
+        if value is None:
+            if len(self.values) >= MAX_SERIES:
+                labels = (OTHER,) * len(labels)
+            value = self.values.setdefault(labels, self._create())
+        return value
+
+
+class Durations(Instrument[Histogram]):
+    """A histogram for each combination of labels."""
+
+    def __init__(self, name: str, text: str, *labels: str) -> None:
+        super().__init__(f"{name}_seconds", text, labels, Histogram)
+
+    def record(self, seconds: float, *labels: str) -> None:
+        self.of(labels).record(seconds)
+
+
+class Counts(Instrument[list[float]]):
+    """A number that only rises, for each combination of labels."""
+
+    def __init__(self, name: str, text: str, *labels: str) -> None:
+        super().__init__(f"{name}_total", text, labels, lambda: [0.0])
+
+    def add(self, *labels: str, amount: float = 1.0) -> None:
+        self.of(labels)[0] += amount
+
+
+class Metrics:
+    """The instruments of one process. It lives as long as the process; only the event loop may use it.
+
+    With `has_tools`, the durations of calls have the names of tools, else these labels are empty.
+    """
+
+    def __init__(self, *, has_tools: bool = False) -> None:
+        self.has_tools = has_tools
+        # The names of these two are those of OpenTelemetry for MCP.
+        self.requests = Durations(
+            "mcp_server_operation_duration",
+            "Requests of clients, from their arrival to the answer.",
+            *("mcp_method_name", "gen_ai_tool_name", "error_type", "era", "network_transport"),
+        )
+        self.calls = Durations(
+            "mcp_client_operation_duration",
+            "Tool calls of services, from the request to the answer.",
+            *("service", "gen_ai_tool_name", "error_type"),
+        )
+        self.waits = Durations(
+            "statehold_call_wait",
+            "Waits of calls for a connection, a place, a turn or a person before they were sent.",
+            "service",
+        )
+        self.openings = Durations(
+            "statehold_connection_open",
+            "Openings of connections, with the start of their programs.",
+            *("service", "error_type"),
+        )
+        self.losses = Counts(
+            "statehold_connections_lost", "Connections that ended by themselves.", "service"
+        )
+        self.restarts = Counts(
+            "statehold_restarts", "Connections that were replaced by fresh ones.", "service"
+        )
+        self.notices = Counts(
+            "statehold_losses_told", "Replacements that lost something, and said so.", "service"
+        )
+        self.transitions = Counts(
+            "statehold_session_transitions", "Transitions of sessions by their events.", "event"
+        )
+        self.snapshots = Durations(
+            "statehold_snapshot", "Snapshots that services took.", *("service", "error_type")
+        )
+        self.snapshot_bytes = Counts(
+            "statehold_snapshot_bytes", "Bytes of the snapshots that services took.", "service"
+        )
+        self.approvals = Counts(
+            "statehold_approvals", "Approvals that calls needed, by what became of them.", "state"
+        )
+        self.human_requests = Counts("statehold_human_requests", "Requests of agents for a person.")
+        self.refused_tokens = Counts(
+            "statehold_requests_refused", "Requests refused for their token.", "error_type"
+        )
+        self.bytes = Counts("statehold_answer_bytes", "Bytes of the answers over HTTP.")
+
+    def instruments(self) -> list[Counts | Durations]:
+        """Return all instruments."""
+        return [each for each in vars(self).values() if isinstance(each, Counts | Durations)]
+
+    def record_call(
+        self,
+        service: str,
+        tool: str,
+        outcome: str,
+        *,
+        started_at: float,
+        sent_at: float | None,
+        ended_at: float,
+    ) -> None:
+        """Record a call of a service. `tool`: a known one, else empty. `sent_at`: None if the call was not sent."""
+        sent = started_at if sent_at is None else sent_at
+        if sent_at is not None:
+            self.waits.record(sent - started_at, service)
+        label = tool if self.has_tools else ""
+        self.calls.record(max(0.0, ended_at - sent), service, label, error_type(outcome))
+
+
+def error_type(outcome: str) -> str:
+    """Return the label for the outcome of a call: our code, `tool_error` for a result with `isError`, empty for success.
+
+    An outcome may stand in the answer of a service, so only known ones become labels.
+    """
+    if outcome in _SUCCESSES:
+        return ""
+    if outcome == "error":
+        return "tool_error"
+    return outcome if outcome in CODES or outcome == "cancelled" else OTHER
