@@ -211,12 +211,17 @@ const facts = session => html`<dl class="facts">${[
 ].map(([title, value, width]) => (value ? html`<div class=${width ?? ""}><dt>${title}</dt><dd>${value}</dd></div>` : nothing))}</dl>`;
 
 const servicesTable = session => html`<div class="scroll"><table class="rows"><thead><tr><th scope="col">Service</th><th scope="col">Status</th>
-  <th scope="col" class="roomy">Process</th><th scope="col">Memory</th><th scope="col">CPU</th></tr></thead><tbody>${(session.services ?? []).map(service => {
+  <th scope="col" class="roomy">Process</th><th scope="col">Memory</th><th scope="col">CPU</th><th scope="col" class="roomy">Last hour</th></tr></thead><tbody>${(session.services ?? []).map(service => {
   const process = (session.processes ?? []).find(entry => entry.service === service.service) ?? {};
   return html`<tr><td><b>${service.service}</b>${service.last_error ? html`<div class="quiet">${service.last_error}</div>` : nothing}</td>
     <td>${service.status}${service.generation > 1 ? html` <span class="quiet" title="Connections so far">× ${service.generation}</span>` : nothing}</td>
     <td class="mono roomy">${process.pid ?? ""}</td><td class="nowrap">${bytes(process.memory_bytes)}</td>
-    <td class="nowrap">${process.cpu_seconds == null ? "" : `${process.cpu_seconds.toFixed(1)} s`}</td></tr>`;
+    <td class="nowrap">${process.cpu_seconds == null ? "" : `${process.cpu_seconds.toFixed(1)} s`}</td>
+    <td class="roomy">${lastHour(service.last_hour)}</td></tr>`;
 })}</tbody></table></div>`;
+
+const lastHour = use => (use?.calls ? html`${use.calls} calls${use.errors ? `, ${use.errors} failed` : ""}${use.restarts ? `, ${use.restarts} restarts` : ""}
+  <div class="quiet">p50 ${milliseconds(use.p50_seconds)}, p95 ${milliseconds(use.p95_seconds)}${use.cpu_seconds ? `, CPU ${use.cpu_seconds.toFixed(1)} s` : ""}</div>` : nothing);
+const milliseconds = seconds => `${Math.round(seconds * 1000)} ms`;
 
 Session.define("sh-session");

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
-from ...sessions.live.session import Binding
+from ...sessions.live.session import Binding, LiveSession
 from ...sessions.registry import Registry
 from ...sessions.times import timestamp
 from ...tools.definition import Arguments
@@ -89,7 +89,8 @@ class OperatorTools:
         if args.session_ids is not None:
             chosen = set(args.session_ids)
             sessions = [session for session in sessions if session.id in chosen]
-        return Outcome({"sessions": [session.info() for session in sessions]})
+        now = self._registry.core.clock.now()
+        return Outcome({"sessions": [_describe_session(session, now) for session in sessions]})
 
     @operator
     async def stderr(self, context: ToolContext, args: SessionArguments) -> Outcome:
@@ -149,6 +150,15 @@ class OperatorTools:
 
     def _folder_of(self, session_id: str) -> Path | None:
         return None if self._folder is None else self._folder / safe_name(session_id)
+
+
+def _describe_session(session: LiveSession, now: float) -> JSON:
+    """Return the description of a session, with the use of its services in the last hour."""
+    document, usage = session.info(), session.activity.usage
+    for service in document["services"]:
+        name = service["service"]
+        service["last_hour"] = usage[name].describe(now) if name in usage else None
+    return document
 
 
 def _roots(bindings: Iterable[Binding]) -> Iterable[tuple[str, int]]:

@@ -129,6 +129,7 @@ async def hold_open(
     """
     from ..operate.handler import OperateVerb, OperatorHandler
     from ..operate.pictures import SessionPictures
+    from ..operate.usage_samples import UsageSamples
 
     node, ledger = gateway.node, gateway.ledger
     folder = None if gateway.config.ephemeral else gateway.config.data
@@ -161,6 +162,7 @@ async def hold_open(
                     gateway.registry.spawn(gateway.registry.release_orphans)
                 if gateway.config.notify:
                     await _start_notices(gateway)
+                gateway.registry.spawn(UsageSamples(gateway.registry).run)
                 watch = SessionPictures(gateway.registry).watch_for_node
                 with (
                     nullcontext() if owner is None else owner.serve_operators(operate.answer, watch)

@@ -37,6 +37,7 @@ from .access_files import AccessFiles, watch_streams
 from .gateway import CONSOLE_VERB, CreateConsole, create_gateway, has_uvloop, hold_open
 from .http_server import MAX_ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
 from .logs import configure
+from .metrics_port import metrics_port
 from .open_files import raise_limit
 from .workers import Worker, Workers
 
@@ -197,7 +198,8 @@ async def _serve_on(
         supervisor=None if worker is None else worker.parent_pid,
     )
     verbs = {**local_clients.verbs(), CONSOLE_VERB: port.handler}
-    async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port:
+    metrics = metrics_port(gateway, 0 if worker is None else worker.number)
+    async with hold_open(gateway, owner, verbs, on_fenced=shutdown.begin_fenced), port, metrics:
         if config.needs_token:
             gateway.registry.spawn(Deliverer(gateway.registry, webhooks).run)
             gateway.registry.spawn(event_requests.upstream_events.run)

@@ -36,8 +36,10 @@ logger = logging.getLogger("statehold.server")
 class Worker:
     """This process as a worker: its listening socket, and its ends of the pipes to the parent."""
 
-    def __init__(self, listener: socket.socket, parent: int, report: int) -> None:
+    def __init__(self, listener: socket.socket, number: int, parent: int, report: int) -> None:
         self.listener = listener
+        self.number = number
+        """Its place among the workers, from 0; one that replaces another has the same."""
         self.parent_pid = os.getppid()
         self._parent = parent
         self._report = report
@@ -154,7 +156,8 @@ class Workers:
                 other.close_report()
                 if other is not place:
                     other.listener.close()
-            return Worker(place.listener, self._parent, report)
+            number = self._places.index(place)
+            return Worker(place.listener, number, self._parent, report)
         os.close(report)
         place.pid, place.start_at = pid, math.inf
         return None

@@ -78,10 +78,6 @@ class Measures:
         self._tools = gateway.tools
         self._requester = requester
 
-    def of(self, ctx: RequestContext) -> Measure:
-        """Return the measurement of a request, for a `with` statement."""
-        return Measure(self, ctx)
-
     def record(self, ctx: RequestContext, seconds: float, outcome: str, label: str) -> None:
         """Record the end of a request. The node of the client records one that was forwarded."""
         params = ctx.params or {}

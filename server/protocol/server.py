@@ -244,7 +244,7 @@ class StateholdServer(Server[dict[str, Any]]):
 
     async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Answer a request that is no tool call, or have the owner of its session answer it; see call()."""
-        with self._measures.of(ctx) as measure:
+        with Measure(self._measures, ctx) as measure:
             return await self._measured_answer(ctx, call_next, measure)
 
     async def _measured_answer(
@@ -302,7 +302,7 @@ class StateholdServer(Server[dict[str, Any]]):
             MCPError: the call has to be answered with a JSON-RPC error.
             OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
-        with self._measures.of(ctx) as measure:
+        with Measure(self._measures, ctx) as measure:
             return await self._call(ctx, measure)
 
     async def _call(self, ctx: RequestContext, measure: Measure) -> JSON:

@@ -97,7 +97,7 @@ class Durations(Instrument[Histogram]):
         super().__init__(f"{name}_seconds", text, labels, Histogram)
 
     def record(self, seconds: float, *labels: str) -> None:
-        self.of(labels).record(seconds)
+        (self.values.get(labels) or self.of(labels)).record(seconds)
 
 
 class Counts(Instrument[list[float]]):

@@ -1,0 +1,77 @@
+"""The port of `/metrics`: apart from that of the callers, since a scraper has no token of a principal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from ...access.config.types import ConfigError
+from ..cluster import tcp
+from ..gateway.gateway import Gateway
+from ..http.host_check import HostCheck
+from .http_server import MAX_ACCEPTS, HttpServer, clients_of, http_protocol
+
+
+logger = logging.getLogger("statehold.server")
+
+
+@asynccontextmanager
+async def metrics_port(gateway: Gateway, number: int = 0) -> AsyncGenerator[None]:
+    """Serve `/metrics` while the block runs, unless `metrics.listen` is empty. `number` is that of the worker.
+
+    Raises:
+        ConfigError: the address cannot be listened on, or the extra `telemetry` is not installed.
+    """
+    config = gateway.config
+    if not config.metrics.listen:
+        yield
+        return
+    try:
+        from ..operate.metrics import MetricsPage
+    except ImportError:
+        raise ConfigError(
+            "metrics.listen: needs prometheus-client; install statehold[telemetry]"
+        ) from None
+    try:
+        host, port = tcp.split_address(config.metrics.listen)
+        listener = await tcp.listen(host, port + number if port else 0)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"metrics.listen: {config.metrics.listen} cannot be used: {reason}"
+        ) from None
+    with listener:
+        # No page of a session may reach it.
+        gateway.own_ports.add(listener.getsockname()[1])
+        app = Starlette(routes=[Route("/metrics", MetricsPage(gateway), methods=["GET"])])
+        server = HttpServer(
+            uvicorn.Config(
+                HostCheck(app, hosts=[host, *config.server.allowed_hosts], origins=[]),
+                http=http_protocol(clients_of(config.http)),
+                backlog=MAX_ACCEPTS,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                ws="none",
+                interface="asgi3",
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(server.serve, [listener])
+            await server.accepts.wait()
+            logger.info(
+                "metrics at http://%s/metrics", tcp.join_address(*listener.getsockname()[:2])
+            )
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
