@@ -17,7 +17,6 @@ from ..gateway.gateway import Gateway
 from ..http.host_check import HostCheck
 from .http_server import MAX_ACCEPTS, HttpServer, clients_of, http_protocol
 
-
 logger = logging.getLogger("statehold.server")
 
 
