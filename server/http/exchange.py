@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON, encode, loads
+from ...sessions.metrics.spans import SPANS
 from ...tools.upstream.transports.pipe_requests import is_tracing
 from ..asgi import has_disconnected, replay_messages, wait_disconnected
 from ..protocol.error_translation import invalid_request
@@ -115,7 +116,9 @@ def parse_call(message: JSON) -> ToolCall | None:
     if not isinstance(call_params.get("name"), str) or not isinstance(arguments, dict | None):
         return None
     meta: object = call_params.get("_meta", {})
-    if not isinstance(meta, dict) or is_tracing() or any(key in meta for key in _TRACE_KEYS):
+    if not isinstance(meta, dict) or is_tracing():
+        return None
+    if not SPANS.is_on and any(key in meta for key in _TRACE_KEYS):
         return None
     return ToolCall(request_id, call_params, cast("JSON", meta))
 

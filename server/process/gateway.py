@@ -27,6 +27,7 @@ from ..gateway.gateway import Gateway
 from ..gateway.services import AnyService, sessions_of
 from ..sockets.local_socket import Handler, local_socket
 from .cluster_node import join_nodes, peer_port
+from .tracing import span_export
 
 if TYPE_CHECKING:
     from ...sessions.store.sql import SQLStore
@@ -143,7 +144,8 @@ async def hold_open(
             logins=gateway.browser_logins,
         )
     )
-    async with peer_port(gateway) as port, gateway.store, node:
+    spans = span_export(version("statehold"), node.id)
+    async with spans, peer_port(gateway) as port, gateway.store, node:
         try:
             await ledger.sweep()
             async with (

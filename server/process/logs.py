@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 import anyio
 
 from ...sessions.journal.redaction import Redactor
+from ...sessions.metrics.spans import trace_id
 from ...sessions.one_line import escape_controls
 from ...sessions.owned_map import BoundedMap
 from ...sessions.times import timestamp
@@ -40,7 +41,9 @@ _DISCONNECTS: Final = (
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, and `exception` with a traceback."""
+    """One JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `trace_id` within a trace, and
+    `exception` with a traceback.
+    """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
@@ -53,6 +56,8 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": self._redactor.without_known(record.getMessage()),
         }
+        if (trace := trace_id()) is not None:
+            fields["trace_id"] = trace
         if record.exc_info:
             exception = self.formatException(record.exc_info)
             fields["exception"] = self._redactor.without_known(exception)

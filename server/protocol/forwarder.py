@@ -15,6 +15,7 @@ from ...sessions.cluster.placement import place_here
 from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.repeats import may_repeat
+from ...tools.upstream.transports.pipe_requests import with_trace_context
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.node_connection import ConnectionEnded, NodeConnection
 from ..cluster.node_dialer import NodeRefused, NodeUnreachable
@@ -227,7 +228,7 @@ class Forwarder:
         sharee = self._requester.sharee(ctx)
         request = ForwardedRequest(
             ctx.method,
-            params,
+            with_trace_context(params),
             self._requester.pin(ctx),
             is_auto,
             ctx.protocol_version,

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError
+from opentelemetry.trace import Span
 
 from ...sessions.errors import SessionError
 from ...sessions.metrics.instruments import OTHER, error_type
+from ...sessions.metrics.spans import SPANS, end_as_error
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
 from ..sdk.caller import is_forwarded, is_modern
@@ -36,10 +39,14 @@ _RPC_CODES: Final = frozenset(
 """The JSON-RPC error codes that are labels; a service may answer with any other."""
 
 
+MAX_NAME: Final = 128
+"""Characters of a name that a client gives, in a span."""
+
+
 class Measure:
     """The measurement of one request: the block of its `with`. `outcome` is set where it succeeded."""
 
-    __slots__ = ("_began_at", "_ctx", "_measures", "outcome")
+    __slots__ = ("_began_at", "_block", "_ctx", "_measures", "_span", "outcome")
 
     def __init__(self, measures: Measures, ctx: RequestContext) -> None:
         self._measures = measures
@@ -49,6 +56,8 @@ class Measure:
 
     def __enter__(self) -> Measure:
         self._began_at = time.monotonic()
+        self._block = _span_of(self._ctx) if SPANS.is_on else None
+        self._span = None if self._block is None else self._block.__enter__()
         return self
 
     def __exit__(
@@ -58,7 +67,44 @@ class Measure:
         traceback: TracebackType | None,
     ) -> None:
         label = error_type(self.outcome) if error is None else _label_of(error)
+        if self._block is not None and self._span is not None:
+            if label:
+                end_as_error(self._span, label)
+            self._block.__exit__(None, None, None)
         self._measures.record(self._ctx, time.monotonic() - self._began_at, self.outcome, label)
+
+
+def _span_of(ctx: RequestContext) -> AbstractContextManager[Span]:
+    """Return the span of a request. The names of its tool and its session are those that the client gave."""
+    params, scope = ctx.params or {}, {} if ctx.request is None else ctx.request.scope
+    attributes: dict[str, str | int] = {
+        "mcp.method.name": ctx.method,
+        "mcp.protocol.version": ctx.protocol_version,
+        "network.transport": "tcp" if scope.get("type") == "http" else "pipe",
+    }
+    if ctx.request_id is not None:
+        attributes["jsonrpc.request.id"] = str(ctx.request_id)
+    name, session = params.get("name"), named_session(params)
+    kind = {"tools/call": "gen_ai.tool.name", "prompts/get": "gen_ai.prompt.name"}.get(ctx.method)
+    if kind is None or not isinstance(name, str):
+        name = ""
+    else:
+        attributes[kind] = name = name[:MAX_NAME]
+    if ctx.method == "tools/call":
+        attributes["gen_ai.operation.name"] = "execute_tool"
+    if isinstance(session, str):
+        attributes["statehold.session.id"] = session[:MAX_NAME]
+    meta: object = params.get("_meta")
+    headers: list[tuple[bytes, bytes]] = scope.get("headers") or []
+    carriers = (
+        cast("Mapping[str, Any]", meta) if isinstance(meta, dict) else {},
+        {
+            k.decode(): v.decode("latin-1")
+            for k, v in headers
+            if k in (b"traceparent", b"tracestate")
+        },
+    )
+    return SPANS.request(f"{ctx.method} {name}".strip()[:MAX_NAME], carriers, attributes)
 
 
 def _label_of(error: BaseException) -> str:

@@ -33,6 +33,7 @@ from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.connection import LiveConnection
 from ..live.session import LiveSession
+from ..metrics.spans import SPANS
 from ..registry import Registry
 from ..repeats import may_repeat
 from ..services import Answering, CallContext, RequestSender, ToolResult
@@ -236,7 +237,8 @@ class Router:
             session.has_older_caller = not can_wait and request.hand_over is None
             with end_with_session(session):
                 connect = partial(self._registry.connector.connect_for_call, session, binding)
-                live = await call.waiting.run(activity, connect)
+                with SPANS.step("connect", request.service):
+                    live = await call.waiting.run(activity, connect)
         seconds = binding.service.call_seconds
         policy, operation_id = self._core.policy, call.stored_operation_id
         is_recorded = policy.journal_calls or operation_id is not None
@@ -270,9 +272,10 @@ class Router:
                     call.record_sent(True)
                     call.sent_at = self._core.clock.now()
                     try:
-                        result = await live.connection.call(
-                            request.tool, request.arguments, context
-                        )
+                        with SPANS.call(request.service, request.tool, session.id):
+                            result = await live.connection.call(
+                                request.tool, request.arguments, context
+                            )
                     finally:
                         # Also after a failure: the call may have had effects.
                         self._registry.snapshots.record_call(session, binding, live)
@@ -294,8 +297,9 @@ class Router:
             ) from None
         if not live.opening_recorded.is_set():
             # Wait until the generation is stored; otherwise a crash hides the loss.
-            with end_with_session(session), anyio.move_on_after(RECORD_SECONDS):
-                await live.opening_recorded.wait()
+            with SPANS.step("store", request.service), end_with_session(session):
+                with anyio.move_on_after(RECORD_SECONDS):
+                    await live.opening_recorded.wait()
         if not self._core.node.may_act():
             # Another node may own the session by now, without the effects of this call.
             raise OutcomeUnknown(
@@ -463,7 +467,10 @@ async def _take_slot(call: Call, live: LiveConnection) -> str:
     """Wait for a slot of the connection; the caller releases it."""
     owner = call.request.sharee or call.session.record.owner
     slot = live.slots.take_free(owner)
-    return slot or await call.waiting.take_slot(live, call.session.id, owner)
+    if slot:
+        return slot
+    with SPANS.step("wait", call.service):
+        return await call.waiting.take_slot(live, call.session.id, owner)
 
 
 def _may_send_again(call: Call, error: ConnectionLost | OutcomeUnknown) -> bool:
