@@ -133,7 +133,7 @@ class ConsolePort:
             raise ServiceUnavailable("The process starts, or ends.")
         # Imported here: a background server needs uvicorn for nothing else.
         await anyio.to_thread.run_sync(_import_server)
-        from ..server.process.http_server import HttpServer
+        from ..server.process.http_server import HttpServer, plain_config
 
         try:
             listener = await self._listen()
@@ -144,32 +144,13 @@ class ConsolePort:
             ) from None
         # No page of a session may reach the console.
         self._own_ports.add(listener.getsockname()[1])
-        server = HttpServer(self._settings())
+        routes = self._streams.wrap(Starlette(routes=self._routes))
+        app = HostCheck(routes, hosts=[LOOPBACK], origins=[])
+        server = HttpServer(plain_config(app, self._config.http))
         self._tasks.start_soon(server.serve, [listener])
         with anyio.move_on_after(ACCEPT_SECONDS):
             await server.accepts.wait()
         return listener
-
-    def _settings(self):
-        import uvicorn
-
-        from ..server.process.http_server import MAX_ACCEPTS, clients_of, http_protocol
-
-        routes = Starlette(routes=self._routes)
-        app = HostCheck(self._streams.wrap(routes), hosts=[LOOPBACK], origins=[])
-        return uvicorn.Config(
-            app,
-            http=http_protocol(clients_of(self._config.http)),
-            backlog=MAX_ACCEPTS,
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ws="none",
-            interface="asgi3",
-            proxy_headers=False,
-            timeout_graceful_shutdown=1,
-        )
 
 
 class LastPort:

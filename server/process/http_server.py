@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast
 
 import anyio
 import uvicorn
+from starlette.types import ASGIApp
 
 from ...access.config.types import ConfigError
 from ..config.ports import HttpSettings
@@ -78,6 +79,23 @@ def proxies_of(settings: ServerSettings) -> TrustedProxies | None:
     if not settings.trusted_proxies:
         return None
     return TrustedProxies(settings.trusted_proxies, needs_proxy=settings.tls is None)
+
+
+def plain_config(app: ASGIApp, settings: HttpSettings) -> uvicorn.Config:
+    """Return the configuration of a server for people or programs of the operator: plain HTTP, without a lifespan."""
+    return uvicorn.Config(
+        app,
+        http=http_protocol(clients_of(settings)),
+        backlog=MAX_ACCEPTS,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        interface="asgi3",
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
 
 
 def http_protocol(

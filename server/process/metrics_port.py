@@ -7,15 +7,16 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
-import uvicorn
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from ...access.config.types import ConfigError
 from ..cluster import tcp
 from ..gateway.gateway import Gateway
 from ..http.host_check import HostCheck
-from .http_server import MAX_ACCEPTS, HttpServer, clients_of, http_protocol
+from .http_server import HttpServer, plain_config
 
 logger = logging.getLogger("statehold.server")
 
@@ -32,7 +33,7 @@ async def metrics_port(gateway: Gateway, number: int = 0) -> AsyncGenerator[None
         yield
         return
     try:
-        from ..operate.metrics import MetricsPage
+        from ..operate.metrics import metrics_page
     except ImportError:
         raise ConfigError(
             "metrics.listen: needs prometheus-client; install statehold[telemetry]"
@@ -45,25 +46,16 @@ async def metrics_port(gateway: Gateway, number: int = 0) -> AsyncGenerator[None
         raise ConfigError(
             f"metrics.listen: {config.metrics.listen} cannot be used: {reason}"
         ) from None
+
+    async def answer(request: Request) -> Response:
+        return await metrics_page(gateway)
+
     with listener:
         # No page of a session may reach it.
         gateway.own_ports.add(listener.getsockname()[1])
-        app = Starlette(routes=[Route("/metrics", MetricsPage(gateway), methods=["GET"])])
-        server = HttpServer(
-            uvicorn.Config(
-                HostCheck(app, hosts=[host, *config.server.allowed_hosts], origins=[]),
-                http=http_protocol(clients_of(config.http)),
-                backlog=MAX_ACCEPTS,
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                ws="none",
-                interface="asgi3",
-                proxy_headers=False,
-                timeout_graceful_shutdown=1,
-            )
-        )
+        routes = Starlette(routes=[Route("/metrics", answer, methods=["GET"])])
+        app = HostCheck(routes, hosts=[host, *config.server.allowed_hosts], origins=[])
+        server = HttpServer(plain_config(app, config.http))
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(server.serve, [listener])
             await server.accepts.wait()

@@ -45,11 +45,6 @@ class Histogram:
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
 
-    def copy(self) -> Histogram:
-        copy = Histogram()
-        copy.add(self)
-        return copy
-
     def add(self, other: Histogram) -> None:
         """Count the durations of another histogram too."""
         self.counts = [own + more for own, more in zip(self.counts, other.counts, strict=True)]
@@ -164,7 +159,6 @@ class Metrics:
         self.refused_tokens = Counts(
             "statehold_requests_refused", "Requests refused for their token.", "error_type"
         )
-        self.bytes = Counts("statehold_answer_bytes", "Bytes of the answers over HTTP.")
 
     def instruments(self) -> list[Counts | Durations]:
         """Return all instruments."""

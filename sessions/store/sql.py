@@ -12,7 +12,7 @@ import anyio
 
 from ..errors import InvalidArgument, StoreUnavailable
 from ..journal.entries import CallEntry
-from ..metrics.instruments import Histogram
+from ..metrics.instruments import Durations
 from ..policy import JournalLimits
 from ..records import (
     BindingRecord,
@@ -158,7 +158,7 @@ class SQLStore(Queries):
         return self._writer.dropped_entries
 
     @property
-    def write_durations(self) -> Histogram:
+    def write_durations(self) -> Durations:
         """The times that write transactions took since the store was opened."""
         return self._writer.durations
 

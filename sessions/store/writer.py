@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from ..errors import SessionFenced, StoreUnavailable
 from ..journal.entries import CallEntry
-from ..metrics.instruments import Histogram
+from ..metrics.instruments import Durations
 from ..policy import JournalLimits
 from .batch import BatchItem, WriteFunction, apply, isolate
 from .compaction import Compactor
@@ -89,8 +89,7 @@ class Writer:
         """Set and replaced when a transaction has queued deliveries of events."""
         self.on_written: list[Callable[[set[str]], None]] = []
         """Called with the ids of the sessions of which a transaction wrote something. They must not block."""
-        self.durations = Histogram()
-        """The times that transactions took."""
+        self.durations = Durations("statehold_store_write", "Write transactions of the store.")
         self.dropped_entries = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
