@@ -33,6 +33,7 @@ from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.connection import LiveConnection
 from ..live.session import LiveSession
+from ..metrics.instruments import error_type
 from ..metrics.spans import SPANS
 from ..registry import Registry
 from ..repeats import may_repeat
@@ -218,7 +219,7 @@ class Router:
             outcome = error
             raise
         finally:
-            self._measure(call, started_at, status_of(outcome))
+            self._measure(call, status_of(outcome))
             if (hand_over := call.request.hand_over) is not None:
                 await hand_over.end()
                 if hand_over.is_taken or call.upstream is not None:
@@ -309,17 +310,14 @@ class Router:
         binding.losses = 0
         return result
 
-    def _measure(self, call: Call, started_at: float, status: str) -> None:
-        now = self._core.clock.now()
+    def _measure(self, call: Call, status: str) -> None:
+        now, metrics = self._core.clock.now(), self._core.metrics
         call.session.activity.end(call, status, now)
-        self._core.metrics.record_call(
-            call.service,
-            "" if call.spec is None else call.tool,
-            status,
-            started_at=started_at,
-            sent_at=call.sent_at,
-            ended_at=call.ended_at or now,
-        )
+        sent_at, service = call.sent_at or call.started_at, call.service
+        if call.sent_at is not None:
+            metrics.waits.record(sent_at - call.started_at, service)
+        tool = call.tool if metrics.has_tools and call.spec is not None else ""
+        metrics.calls.record((call.ended_at or now) - sent_at, service, tool, error_type(status))
 
     async def _log_in(self, call: Call, login: PendingLogin) -> bool:
         """Wait until the person of a caller is logged in at the service of a call; see log_in()."""

@@ -164,23 +164,6 @@ class Metrics:
         """Return all instruments."""
         return [each for each in vars(self).values() if isinstance(each, Counts | Durations)]
 
-    def record_call(
-        self,
-        service: str,
-        tool: str,
-        outcome: str,
-        *,
-        started_at: float,
-        sent_at: float | None,
-        ended_at: float,
-    ) -> None:
-        """Record a call of a service. `tool`: a known one, else empty. `sent_at`: None if the call was not sent."""
-        sent = started_at if sent_at is None else sent_at
-        if sent_at is not None:
-            self.waits.record(sent - started_at, service)
-        label = tool if self.has_tools else ""
-        self.calls.record(max(0.0, ended_at - sent), service, label, error_type(outcome))
-
 
 def error_type(outcome: str) -> str:
     """Return the label for the outcome of a call: our code, `tool_error` for a result with `isError`, empty for success.
