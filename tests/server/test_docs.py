@@ -157,7 +157,7 @@ def test_every_setting_has_a_type_and_a_text() -> None:
             assert setting.kind, setting
             assert setting.text.endswith("."), setting
     sections = {"timeouts", "limits", "history", "store", "cluster", "keeper", "recovery", "server"}
-    sections |= {"http", "auth", "log", "services", "logins", "summary", "sealing"}
+    sections |= {"http", "auth", "log", "metrics", "services", "logins", "summary", "sealing"}
     inner = (
         ".restore.",
         *(f"policies.{name}." for name in ("rate", "tool_rates", "match", "approve")),

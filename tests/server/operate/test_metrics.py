@@ -33,6 +33,7 @@ from statehold.server.operate.usage_samples import UsageSamples
 from statehold.sessions.calls.request import Request
 from statehold.sessions.records import LOCAL
 
+ROOT = Path(__file__).resolve().parents[3]
 Samples: TypeAlias = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 CALLS = "mcp_client_operation_duration_seconds"
@@ -175,3 +176,23 @@ async def test_the_last_hour_of_a_session_has_calls_errors_latency_and_programs(
         assert (use["calls"], use["errors"], use["restarts"]) == (3, 1, 0)
         assert 0 < use["p50_seconds"] <= use["p95_seconds"]
         assert use["peak_memory_bytes"] > 0
+
+
+async def test_dashboard_rules_and_page_name_only_metrics_that_there_are(tmp_path: Path) -> None:
+    texts = {
+        path: (ROOT / path).read_text(encoding="utf-8")
+        for path in (
+            "deploy/grafana/statehold.json",
+            "deploy/prometheus/alerts.yml",
+            "docs/operate/metrics.md",
+        )
+    }
+    with measured(tmp_path) as running:
+        text, _ = await scrape(running)
+    known = set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)) | {"process_"}
+    pattern = r"\b(?:statehold|mcp_client|mcp_server)_[a-z_]+"
+    for path, content in texts.items():
+        names = {re.sub("_(bucket|count|sum)$", "", name) for name in re.findall(pattern, content)}
+        assert names <= known, path
+    documented = re.findall(pattern, texts["docs/operate/metrics.md"])
+    assert {name for name in known if name.startswith(("statehold_", "mcp_"))} <= set(documented)
