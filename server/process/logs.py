@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 import anyio
 
 from ...sessions.journal.redaction import Redactor
+from ...sessions.live.session import logged_session
 from ...sessions.metrics.spans import trace_id
 from ...sessions.one_line import escape_controls
 from ...sessions.owned_map import BoundedMap
@@ -41,8 +42,8 @@ _DISCONNECTS: Final = (
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `trace_id` within a trace, and
-    `exception` with a traceback.
+    """One JSON object per line: `time` (ISO 8601, UTC), `level`, `logger`, `message`, `trace_id` within a trace, `session`
+    and `name` of a call, and `exception` with a traceback.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -58,6 +59,11 @@ class JsonLines(logging.Formatter):
         }
         if (trace := trace_id()) is not None:
             fields["trace_id"] = trace
+        if (session := logged_session.get()) is not None:
+            fields["session"], fields["name"] = (
+                session[0],
+                self._redactor.without_known(session[1] or ""),
+            )
         if record.exc_info:
             exception = self.formatException(record.exc_info)
             fields["exception"] = self._redactor.without_known(exception)

@@ -32,7 +32,7 @@ from ..journal.entries import status_of
 from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.connection import LiveConnection
-from ..live.session import LiveSession
+from ..live.session import LiveSession, logged_session
 from ..metrics.instruments import error_type
 from ..metrics.spans import SPANS
 from ..registry import Registry
@@ -111,6 +111,7 @@ class Router:
         call = Call(request, session, _binding(session, request.service), context, waiting)
         registry.quota.admit_call(session.record.owner)
         registry.admission.admit(session, request.service, request.tool, request.sharee)
+        token = logged_session.set((session.id, session.record.name))
         try:
             if request.acknowledged_operations:
                 await self._forget(session, request.acknowledged_operations)
@@ -129,6 +130,7 @@ class Router:
             self.return_notice(call.delivery)
             raise
         finally:
+            logged_session.reset(token)
             registry.admission.release(session, request.sharee)
         # A repeat has the notice of the first answer, which may be lost, and one that is due now.
         if call.has_due_notice:

@@ -52,6 +52,11 @@ logger = logging.getLogger("statehold.sessions")
 client_address: Final = ContextVar("client_address", default="")
 """The network address from which the current request came, for the log; empty for one that came otherwise."""
 
+logged_session: ContextVar[tuple[str, str | None] | None] = ContextVar(
+    "logged_session", default=None
+)
+"""Id and name of the session of the current call, for the log."""
+
 _QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATED})
 """Events that the journal's entries of calls and of state already show."""
 
@@ -328,7 +333,9 @@ class LiveSession:
             if cause is None or self._store.seals_content
             else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
         )
+        token = logged_session.set((self.id, self.record.name))
         logger.info("session %s%s%s %s%s%s", self.id, name, whose, verb, whence, reason)
+        logged_session.reset(token)
 
     async def save(
         self,

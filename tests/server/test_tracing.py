@@ -184,4 +184,6 @@ async def test_a_line_of_the_log_names_its_trace(tmp_path: Path, log: Path) -> N
                 await client.call_tool("session_create", {}, meta={"traceparent": TRACEPARENT})
             assert running.stop() == 0
     lines: list[JSON] = [json.loads(line) for line in running.lines if line.startswith("{")]
-    assert any(line.get("trace_id") == TRACE and "created" in line["message"] for line in lines)
+    (created,) = (line for line in lines if " created" in line["message"])
+    assert created["trace_id"] == TRACE
+    assert created["session"] in created["message"]
