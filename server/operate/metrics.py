@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from itertools import accumulate
-from typing import Final, TypeAlias
+from typing import Final
 
 import anyio.to_thread
 from prometheus_client import (
@@ -28,53 +28,34 @@ from ...sessions.metrics.instruments import BOUNDS, Counts, Durations
 from ...sessions.records import SessionDriver
 from ..gateway.gateway import Gateway
 
-Gauges: TypeAlias = Mapping[str, tuple[str, float]]
-"""Help and value of each gauge."""
-
 _LIMITS: Final = (*map(str, BOUNDS), "+Inf")
 
 
 async def metrics_page(gateway: Gateway) -> Response:
     """Return the answer to `GET /metrics`. It is written in a thread, so that a scrape blocks no call."""
-    statuses = Counter(session.status for session in gateway.registry.owned_sessions())
-    gauges = _gauges(gateway)
-    text = await anyio.to_thread.run_sync(_write, gateway, statuses, gauges)
+    text = await anyio.to_thread.run_sync(_write, gateway, _gauges(gateway))
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _write(gateway: Gateway, statuses: Mapping[Status, int], gauges: Gauges) -> bytes:
+def _write(gateway: Gateway, gauges: Iterable[Metric]) -> bytes:
     store, instruments = gateway.store, gateway.registry.core.metrics.instruments()
+    families = [*map(_family, [*instruments, store.write_durations]), *gauges]
     if (size := store.size()) is not None:
-        gauges = {**gauges, "statehold_store_bytes": ("Bytes of the store.", size)}
+        families.append(GaugeMetricFamily("statehold_store_bytes", "Bytes of the store.", size))
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    registry.register(_Collector([*instruments, store.write_durations], statuses, gauges))
+    registry.register(_Families(families))
     return generate_latest(registry)
 
 
-class _Collector(Collector):
+class _Families(Collector):
     """The families of one scrape."""
 
-    def __init__(
-        self,
-        instruments: Iterable[Counts | Durations],
-        statuses: Mapping[Status, int],
-        gauges: Gauges,
-    ) -> None:
-        self._instruments = instruments
-        self._statuses = statuses
-        self._gauges = gauges
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
 
-    def collect(self) -> Iterator[Metric]:
-        yield from map(_family, self._instruments)
-        held = GaugeMetricFamily(
-            "statehold_sessions", "Sessions that this process holds.", labels=("status",)
-        )
-        for status in Status:
-            held.add_metric((status.value,), self._statuses.get(status, 0))
-        yield held
-        for name, (text, value) in self._gauges.items():
-            yield GaugeMetricFamily(name, text, value)
+    def collect(self) -> Iterable[Metric]:
+        return self._families
 
 
 def _family(source: Counts | Durations) -> Metric:
@@ -91,21 +72,31 @@ def _family(source: Counts | Durations) -> Metric:
     return histogram
 
 
-def _gauges(gateway: Gateway) -> Gauges:
+def _gauges(gateway: Gateway) -> list[Metric]:
     registry, store = gateway.registry, gateway.store
     sessions, places = registry.owned_sessions(), registry.core.budget.statistics()
+    statuses = Counter(session.status for session in sessions)
     asking = sum(session.record.control.driver is SessionDriver.REQUESTED for session in sessions)
     down = sum(each["status"] == "unavailable" for each in gateway.describe_services())
     in_flight = sum(session.in_flight for session in sessions)
-    return {
-        "statehold_calls_in_flight": ("Calls that run or wait.", in_flight),
-        "statehold_places": ("Sessions that may have connections.", places.limit),
-        "statehold_places_used": ("Sessions that have connections.", places.used),
-        "statehold_places_idle": ("Sessions among them that can be paused.", places.idle),
-        "statehold_queue": ("Calls that wait for a place.", places.waiting),
-        "statehold_persons_wanted": ("Sessions whose agents wait for a person.", asking),
-        "statehold_services_unavailable": ("Services that do not answer.", down),
-        "statehold_store_up": ("Whether the store takes writes.", store.trouble is None),
-        "statehold_store_waiting": ("Changes that wait for the store.", store.waiting_writes),
-        "statehold_journal_dropped": ("Journal entries given up.", store.dropped_entries),
+    held = GaugeMetricFamily(
+        "statehold_sessions", "Sessions that this process holds.", labels=("status",)
+    )
+    for status in Status:
+        held.add_metric((status.value,), statuses[status])
+    gauges = {
+        "calls_in_flight": ("Calls that run or wait.", in_flight),
+        "places": ("Sessions that may have connections.", places.limit),
+        "places_used": ("Sessions that have connections.", places.used),
+        "places_idle": ("Sessions among them that can be paused.", places.idle),
+        "queue": ("Calls that wait for a place.", places.waiting),
+        "persons_wanted": ("Sessions whose agents wait for a person.", asking),
+        "services_unavailable": ("Services that do not answer.", down),
+        "store_up": ("Whether the store takes writes.", store.trouble is None),
+        "journal_dropped": ("Journal entries given up.", store.dropped_entries),
     }
+    families = (
+        GaugeMetricFamily(f"statehold_{name}", text, value)
+        for name, (text, value) in gauges.items()
+    )
+    return [held, *families]

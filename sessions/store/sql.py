@@ -162,11 +162,6 @@ class SQLStore(Queries):
         """The times that write transactions took since the store was opened."""
         return self._writer.durations
 
-    @property
-    def waiting_writes(self) -> int:
-        """Number of changes and entries that wait to be written."""
-        return self._writer.waiting
-
     def size(self) -> int | None:
         """Return the bytes of its files, None if it has none. Blocks."""
         return self._location.size() if isinstance(self._location, DataFolder) else None

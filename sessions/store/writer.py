@@ -94,11 +94,6 @@ class Writer:
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
     @property
-    def waiting(self) -> int:
-        """The number of units that wait to be written."""
-        return len(self._waiting)
-
-    @property
     def idle(self) -> bool:
         """Whether everything that was submitted and appended is on the disk."""
         return not (self._waiting or self._writing or self._connections.unsynced)

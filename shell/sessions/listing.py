@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...server.exit_codes import OK
-from ...sessions.one_line import plural
 from ...sessions.times import ago, seconds_of, span, until
 from ..output import (
     Column,
@@ -94,9 +93,8 @@ def print_session(document: Mapping[str, Any], arguments: CommandLine) -> int:
     now = time.time()
     say(pairs(_details(document, now)))
     if bindings := document["services"]:
-        bindings = [{**binding, "last_hour": _last_hour(binding)} for binding in bindings]
-        keys = ("service", "status", "generation", "last_hour", "last_error")
-        heads = ("SERVICE", "STATUS", "GENERATION", "LAST HOUR", "LAST ERROR")
+        keys = ("service", "status", "generation", "last_error")
+        heads = ("SERVICE", "STATUS", "GENERATION", "LAST ERROR")
         columns = [
             Column(head, [binding[key] for binding in bindings], rank=9 - rank, least=12)
             for rank, (head, key) in enumerate(zip(heads, keys, strict=True))
@@ -110,15 +108,6 @@ def print_session(document: Mapping[str, Any], arguments: CommandLine) -> int:
         lines = "\n".join(f"  {plain(line)}" for line in text.splitlines())
         say(f"\nstderr of {service}:\n{lines}")
     return OK
-
-
-def _last_hour(binding: Mapping[str, Any]) -> str:
-    use = binding.get("last_hour")
-    if not use or not use["calls"]:
-        return ""
-    p50, p95 = (f"{use[f'{share}_seconds'] * 1000:.0f}" for share in ("p50", "p95"))
-    failed = f", {use['errors']} failed" if use["errors"] else ""
-    return f"{plural(use['calls'], 'call')}{failed}, p50 {p50} ms, p95 {p95} ms"
 
 
 def _share_columns(shares: Sequence[Mapping[str, Any]], now: float) -> list[Column]:
