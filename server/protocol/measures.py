@@ -37,8 +37,8 @@ _RPC_CODES: Final = frozenset(
     (-32700, -32600, -32601, -32602, -32603, -32000, -32001, -32002, -32021, -32042)
 )
 """The JSON-RPC error codes that are labels; a service may answer with any other."""
-
-
+_MISTAKES: Final = frozenset(("-32700", "-32600", "-32601", "-32602", "-32002"))
+"""The codes that are no errors in the spans of a server, after the conventions of OpenTelemetry for MCP."""
 MAX_NAME: Final = 128
 """Characters of a name that a client gives, in a span."""
 
@@ -68,7 +68,9 @@ class Measure:
     ) -> None:
         label = error_type(self.outcome) if error is None else _label_of(error)
         if self._block is not None and self._span is not None:
-            if label:
+            if label in _MISTAKES:
+                self._span.set_attribute("rpc.response.status_code", label)
+            elif label:
                 end_as_error(self._span, label)
             self._block.__exit__(None, None, None)
         self._measures.record(self._ctx, time.monotonic() - self._began_at, self.outcome, label)

@@ -197,6 +197,7 @@ def test_the_settings_are_valid_and_fit_the_pod(settings: Manifest, container: M
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     assert config.server.port == ports["http"]
     assert config.cluster.listen == f"0.0.0.0:{ports['peer']}"
+    assert config.metrics.listen == f"0.0.0.0:{ports['metrics']}"
     mounts = [Path(mount["mountPath"]) for mount in container["volumeMounts"]]
     arguments: list[str] = container["args"]
     paths = [arguments[arguments.index(flag) + 1] for flag in ("--config", "--data")]
