@@ -183,12 +183,17 @@ def test_all_selectors_select_the_pods_of_statehold_only() -> None:
         assert one(result, "NetworkPolicy")["spec"]["podSelector"] == {"matchLabels": label}
 
 
-def test_only_pods_of_statehold_reach_the_peer_port(base: list[Manifest]) -> None:
+def test_only_pods_of_statehold_and_the_scraper_reach_their_ports(base: list[Manifest]) -> None:
     policy = one(base, "NetworkPolicy")["spec"]
     assert policy["policyTypes"] == ["Ingress"]
     peers = {port["port"]: rule.get("from") for rule in policy["ingress"] for port in rule["ports"]}
     label = {"app.kubernetes.io/name": "statehold"}
-    assert peers == {"http": None, "peer": [{"podSelector": {"matchLabels": label}}]}
+    monitoring = {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
+    assert peers == {
+        "http": None,
+        "metrics": [{"namespaceSelector": monitoring}],
+        "peer": [{"podSelector": {"matchLabels": label}}],
+    }
     assert [port["targetPort"] for port in one(base, "Service")["spec"]["ports"]] == ["http"]
 
 
