@@ -187,3 +187,28 @@ async def test_a_line_of_the_log_names_its_trace(tmp_path: Path, log: Path) -> N
     (created,) = (line for line in lines if " created" in line["message"])
     assert created["trace_id"] == TRACE
     assert created["session"] in created["message"]
+
+
+async def test_a_call_that_another_node_answers_is_one_trace(tmp_path: Path, log: Path) -> None:
+    with collecting() as collector:
+        config, data = config_of(tmp_path, log), tmp_path / "data"
+        variables = environment(collector)
+        with (
+            serving(config, data, env=variables) as owner,
+            serving(config, data, env=variables) as edge,
+        ):
+            async with Way("http", "modern", config, tmp_path, url=owner.url).connect() as client:
+                session = await opened_session(client)
+            async with Way("http", "modern", config, tmp_path, url=edge.url).connect() as client:
+                await client.call_tool("inc", {"session_id": session})
+            await until(lambda: len(of_inc(collector)) == 3)
+    at_edge = next(span for span in of_inc(collector) if not span.parent_span_id)
+    spans = {span.parent_span_id: span for span in collector.of_trace(at_edge.trace_id.hex())}
+    at_owner = spans[at_edge.span_id]
+    assert at_owner.kind == Span.SPAN_KIND_SERVER
+    (inc,) = (entry for entry in entries(log) if entry["tool"] == "inc")
+    assert inc["_meta"]["traceparent"].startswith(f"00-{at_edge.trace_id.hex()}-")
+
+
+def of_inc(collector: Collector) -> list[Span]:
+    return [span for span in collector.spans if span.name == "tools/call inc"]
