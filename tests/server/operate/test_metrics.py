@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import anyio
 import httpx2
+import pytest
 from mcp import Client, MCPError
 from prometheus_client.parser import text_string_to_metric_families
 from support.counting import Nobody
@@ -28,6 +31,7 @@ from support.token_file import write_tokens
 from support.waiting import until_blocking
 
 from statehold.server.operate.handler import OperatorHandler
+from statehold.server.operate.metrics import metrics_page
 from statehold.server.operate.requests import OperatorRequest
 from statehold.server.operate.usage_samples import UsageSamples
 from statehold.sessions.calls.request import Request
@@ -196,3 +200,26 @@ async def test_dashboard_rules_and_page_name_only_metrics_that_there_are(tmp_pat
         assert names <= known, path
     documented = re.findall(pattern, texts["docs/operate/metrics.md"])
     assert {name for name in known if name.startswith(("statehold_", "mcp_"))} <= set(documented)
+
+
+@pytest.mark.load
+async def test_a_scrape_of_10_000_sessions_takes_at_most_50_ms(tmp_path: Path) -> None:
+    async with serving_gateway(tmp_path, quick=service("quick")) as gateway:
+        limiter = anyio.CapacityLimiter(200)
+
+        async def create() -> None:
+            async with limiter:
+                await gateway.registry.create(LOCAL)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10_000):
+                tasks.start_soon(create)
+        for number in range(200):
+            gateway.registry.core.metrics.calls.record(0.1, f"service_{number}", "", "")
+        durations: list[float] = []
+        for _ in range(5):
+            began_at = time.perf_counter()
+            answer = await metrics_page(gateway)
+            durations.append(time.perf_counter() - began_at)
+        assert b'statehold_sessions{status="idle"} 10000.0' in answer.body
+        assert min(durations) <= 0.05
