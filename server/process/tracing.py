@@ -48,10 +48,10 @@ async def span_export(version: str, node_id: str) -> AsyncGenerator[None]:
     # Not the global provider: with one, the SDK of MCP would create each span a second time.
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    SPANS.use(provider.get_tracer("statehold", version))
+    SPANS.tracer = provider.get_tracer("statehold", version)
     try:
         yield
     finally:
-        SPANS.use(None)
+        SPANS.tracer = None
         with anyio.move_on_after(FLUSH_SECONDS, shield=True):
             await anyio.to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)

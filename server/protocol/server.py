@@ -68,7 +68,6 @@ from ..sdk.caller import (
     may_ask,
 )
 from . import results
-from .completion import Completion
 from .error_translation import as_mcp_error, hide_internal_error, translate_errors
 from .extensions import Entry, Extensions
 from .forwarded_requests import ForwardedRequests
@@ -77,9 +76,9 @@ from .forwarder import ForwardedNotice, Forwarder
 from .introduction import add_introduction
 from .legacy_connections import LegacyConnections, notify, set_level
 from .listening import SubscriptionHandlers
-from .measures import Measure, Measures
+from .measures import Measure
 from .open_calls import OpenCalls, grace_of
-from .prompts import Prompts
+from .prompts import Completion, Prompts
 from .request_checks import (
     CallParser,
     LoginMissing,
@@ -126,7 +125,6 @@ class StateholdServer(Server[dict[str, Any]]):
         )
         self.open_calls = OpenCalls(gateway, requester)
         self._parser = CallParser(gateway, requester)
-        self._measures = Measures(gateway, requester)
         self._shared_sessions = SharedSessions(gateway, requester)
         self._text_arguments = TextArguments(gateway)
         self._legacy_connections = LegacyConnections(gateway.registry.spawn)
@@ -244,14 +242,14 @@ class StateholdServer(Server[dict[str, Any]]):
 
     async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
         """Answer a request that is no tool call, or have the owner of its session answer it; see call()."""
-        with Measure(self._measures, ctx) as measure:
-            return await self._measured_answer(ctx, call_next, measure)
+        with Measure(self._gateway, self._requester, ctx) as measure:
+            return await self._answer_measured(ctx, call_next, measure)
 
-    async def _measured_answer(
+    async def _answer_measured(
         self, ctx: RequestContext, call_next: CallNext, measure: Measure
     ) -> HandlerResult:
         try:
-            record = await self._admit(ctx)
+            measure.record = await self._admit(ctx)
         except StoreUnavailable as error:
             logger.error("%s", error)
             raise as_mcp_error(results.store_down()) from None
@@ -270,9 +268,6 @@ class StateholdServer(Server[dict[str, Any]]):
                 raise
             measure.outcome = error.code
             raise as_mcp_error(error) from None
-        finally:
-            if record is not None:
-                record.end(measure.outcome)
 
     async def _admit(self, ctx: RequestContext) -> OpenRequest | None:
         if self._audit is None or is_forwarded(ctx):  # the node of the client has recorded it
@@ -302,38 +297,35 @@ class StateholdServer(Server[dict[str, Any]]):
             MCPError: the call has to be answered with a JSON-RPC error.
             OwnedByAnotherNode, NodeUnavailable: another node forwarded the call, and this one does not serve it.
         """
-        with Measure(self._measures, ctx) as measure:
-            return await self._call(ctx, measure)
-
-    async def _call(self, ctx: RequestContext, measure: Measure) -> JSON:
-        record = None
-        try:
-            record = None if self._audit is None else await self._admit(ctx)
+        with Measure(self._gateway, self._requester, ctx) as measure:
             try:
-                result = await self._run(ctx, record)
-            except OwnedByAnotherNode as owner:
-                result = await self._forwarder.forward(ctx, owner, partial(self._run, ctx, record))
-            measure.outcome = outcome_of(result)
-            return result
-        except RequestRefused as error:
-            raise MCPError(code=error.rpc_code, message=error.message, data=error.data) from None
-        except SessionError as error:
-            measure.outcome = error.code
-            if is_handed_back(ctx, error):
+                if self._audit is not None:
+                    measure.record = await self._admit(ctx)
+                run = partial(self._run, ctx, measure.record)
+                try:
+                    result = await run()
+                except OwnedByAnotherNode as owner:
+                    result = await self._forwarder.forward(ctx, owner, run)
+                measure.outcome = outcome_of(result)
+                return result
+            except RequestRefused as error:
+                raise MCPError(
+                    code=error.rpc_code, message=error.message, data=error.data
+                ) from None
+            except SessionError as error:
+                measure.outcome = error.code
+                if is_handed_back(ctx, error):
+                    raise
+                return await self._error_result(ctx, error)
+            except StoreUnavailable as error:
+                logger.error("%s", error)
+                measure.outcome = ServiceUnavailable.code
+                return await self._error_result(ctx, results.store_down())
+            except MCPError:
                 raise
-            return await self._error_result(ctx, error)
-        except StoreUnavailable as error:
-            logger.error("%s", error)
-            measure.outcome = ServiceUnavailable.code
-            return await self._error_result(ctx, results.store_down())
-        except MCPError:
-            raise
-        except Exception:
-            logger.exception("a call of %.100s failed", (ctx.params or {}).get("name"))
-            raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
-        finally:
-            if record is not None:
-                record.end(measure.outcome)
+            except Exception:
+                logger.exception("a call of %.100s failed", (ctx.params or {}).get("name"))
+                raise MCPError(code=types.INTERNAL_ERROR, message="Internal error") from None
 
     async def _run(self, ctx: RequestContext, record: OpenRequest | None) -> JSON:
         """Run a tools/call in this process."""

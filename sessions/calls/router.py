@@ -313,13 +313,13 @@ class Router:
         return result
 
     def _measure(self, call: Call, status: str) -> None:
-        now, metrics = self._core.clock.now(), self._core.metrics
-        call.session.activity.end(call, status, now)
-        sent_at, service = call.sent_at or call.started_at, call.service
+        now, metrics, label = self._core.clock.now(), self._core.metrics, error_type(status)
+        call.session.activity.end(call, status, now, has_failed=label != "")
+        sent_at = call.started_at if call.sent_at is None else call.sent_at
         if call.sent_at is not None:
-            metrics.waits.record(sent_at - call.started_at, service)
+            metrics.waits.record(sent_at - call.started_at, call.service)
         tool = call.tool if metrics.has_tools and call.spec is not None else ""
-        metrics.calls.record((call.ended_at or now) - sent_at, service, tool, error_type(status))
+        metrics.calls.record((call.ended_at or now) - sent_at, call.service, tool, label)
 
     async def _log_in(self, call: Call, login: PendingLogin) -> bool:
         """Wait until the person of a caller is logged in at the service of a call; see log_in()."""

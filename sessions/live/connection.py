@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 import anyio
 
 from ..errors import ServiceUnavailable, SessionError
-from ..metrics.instruments import error_type
+from ..metrics.spans import SPANS
 from ..metrics.usage import ServiceUsage
 from ..services import (
     Connection,
@@ -258,8 +258,9 @@ class LiveConnection:
 
     async def _open(self) -> None:
         name, bound = self.service.name, self.service.connect_seconds
+        span = SPANS.step("restore" if self.restores else "open", name)
         try:
-            with self._opening, anyio.fail_after(bound):
+            with self._opening, anyio.fail_after(bound), span:
                 self._connection = await self._open_or_resume()
         except SessionError as error:
             self._error = error
@@ -348,16 +349,14 @@ class CallActivity:
     def begin(self, call: RunningCall, started_at: float) -> None:
         self.running[call] = started_at
 
-    def end(self, call: RunningCall, status: str, ended_at: float) -> None:
+    def end(self, call: RunningCall, status: str, ended_at: float, *, has_failed: bool) -> None:
         """Count a call as ended. A call that did not begin is ignored."""
         started_at = self.running.pop(call, None)
         if started_at is not None:
             self.ended += 1
             self.last = EndedCall(call.tool, status, ended_at)
-            has_failed = bool(error_type(status))
-            self.usage_of(call.service).record_call(
-                ended_at, ended_at - started_at, has_failed=has_failed
-            )
+            seconds = ended_at - started_at
+            self.usage_of(call.service).record_call(ended_at, seconds, has_failed=has_failed)
 
 
 class HandedOverCalls:

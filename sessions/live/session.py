@@ -291,6 +291,8 @@ class LiveSession:
         assert row.target is not None
         now = self._clock.now()
         if event not in _QUIET:
+            if self._metrics is not None:
+                self._metrics.transitions.add(event.value)
             source = None if row.source is None else row.source.value
             self._entries.append(
                 transition_entry(
@@ -308,8 +310,6 @@ class LiveSession:
             )
         if event in _LOGGED and logger.isEnabledFor(logging.INFO):
             self._log(_LOGGED[event], cause, with_address=event is Event.OPENED)
-        if self._metrics is not None:
-            self._metrics.transitions.add(event.value)
         self.status = row.target
         self.record.status_at = now
         if row.target is Status.IDLE:

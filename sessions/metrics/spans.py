@@ -1,66 +1,85 @@
 """The spans of this process, after the conventions of OpenTelemetry for MCP.
 
-Without a tracer, which is the default, nothing is created. Attributes have no arguments and no results.
+Without a tracer, which is the default, nothing is created. Attributes have no arguments, no results and no texts of errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
 from typing import Any, Final
 
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import (
-    INVALID_SPAN,
     Span,
     SpanKind,
     StatusCode,
     Tracer,
     get_current_span,
+    set_span_in_context,
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ..errors import SessionError
+from .instruments import OTHER
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
-_NONE: Final = nullcontext(INVALID_SPAN)
-_CARRIED: Final = ("traceparent", "tracestate")
+_NONE: Final = nullcontext()
+
+
+class ActiveSpan:
+    """A span that lasts as long as its block, and is current in it: those within are its children.
+
+    An error ends it as failed.
+    """
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._token = attach(set_span_in_context(span))
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        label = "" if error is None else error.code if isinstance(error, SessionError) else OTHER
+        self.end(dict, label)
+
+    def end(self, describe: Callable[[], Mapping[str, str]], label: str) -> None:
+        """End the span with further attributes, and as failed with the label of an error, unless that is empty."""
+        detach(self._token)
+        if self._span.is_recording():
+            self._span.set_attributes(describe())
+            if label:
+                self._span.set_attribute("error.type", label)
+                self._span.set_status(StatusCode.ERROR)
+            self._span.end()
 
 
 class Spans:
-    """Creates the spans of this process. A span is current in its block, so that those within are its children."""
+    """Creates the spans of this process, while it has a tracer."""
 
-    def __init__(self) -> None:
-        self._tracer: Tracer | None = None
+    tracer: Tracer | None = None
 
-    @property
-    def is_on(self) -> bool:
-        return self._tracer is not None
+    def request(self, name: str, carriers: Iterable[Mapping[str, Any]]) -> ActiveSpan | None:
+        """Begin the span of a request of a client, None without a tracer.
 
-    def use(self, tracer: Tracer | None) -> None:
-        """Create spans with a tracer from now on, none without one."""
-        self._tracer = tracer
-
-    def request(
-        self, name: str, carriers: Iterable[Mapping[str, Any]], attributes: Mapping[str, Any]
-    ) -> AbstractContextManager[Span]:
-        """Return the span of a request of a client. Its parent is that of the first carrier that has one (SEP-414)."""
-        if self._tracer is None:
-            return _NONE
+        Its parent is that of the first carrier that has one (SEP-414).
+        """
+        if self.tracer is None:
+            return None
         parent = next(filter(None, map(_parent_of, carriers)), None)
-        return self._tracer.start_as_current_span(
-            name,
-            context=parent,
-            kind=SpanKind.SERVER,
-            attributes=attributes,
-            record_exception=False,
-            set_status_on_exception=False,
-        )
+        return ActiveSpan(self.tracer.start_span(name, parent, SpanKind.SERVER))
 
-    def call(self, service: str, tool: str, session_id: str) -> AbstractContextManager[Span]:
+    def call(self, service: str, tool: str, session_id: str) -> AbstractContextManager[None]:
         """Return the span of a call of a service."""
-        tracer = self._recording()
-        if tracer is None:
+        if self.tracer is None or not get_current_span().is_recording():
             return _NONE
         attributes = {
             "mcp.method.name": "tools/call",
@@ -69,19 +88,16 @@ class Spans:
             "statehold.service": service,
             "statehold.session.id": session_id,
         }
-        return _block(tracer, f"tools/call {tool}", SpanKind.CLIENT, attributes)
+        name = f"tools/call {tool}"
+        return ActiveSpan(self.tracer.start_span(name, None, SpanKind.CLIENT, attributes))
 
-    def step(self, name: str, service: str) -> AbstractContextManager[Span]:
+    def step(self, name: str, service: str) -> AbstractContextManager[None]:
         """Return the span of a step of a call within this process, such as a wait."""
-        tracer = self._recording()
-        if tracer is None:
+        # The children of a span that is not sampled are not either, and would cost time.
+        if self.tracer is None or not get_current_span().is_recording():
             return _NONE
         attributes = {"statehold.service": service}
-        return _block(tracer, f"statehold.{name}", SpanKind.INTERNAL, attributes)
-
-    def _recording(self) -> Tracer | None:
-        """Return the tracer if the current span is sampled: otherwise its children are not either, and cost time."""
-        return self._tracer if self._tracer and get_current_span().is_recording() else None
+        return ActiveSpan(self.tracer.start_span(f"statehold.{name}", attributes=attributes))
 
 
 SPANS: Final = Spans()
@@ -89,36 +105,12 @@ SPANS: Final = Spans()
 
 
 def _parent_of(carrier: Mapping[str, Any]) -> Context | None:
-    texts = {key: carrier[key] for key in _CARRIED if isinstance(carrier.get(key), str)}
-    if not texts:
+    if not isinstance(carrier.get("traceparent"), str):
         return None
+    keys = ("traceparent", "tracestate")
+    texts = {key: carrier[key] for key in keys if isinstance(carrier.get(key), str)}
     context = _PROPAGATOR.extract(texts, Context())
     return context if get_current_span(context).get_span_context().is_valid else None
-
-
-@contextmanager
-def _block(
-    tracer: Tracer, name: str, kind: SpanKind, attributes: Mapping[str, Any]
-) -> Generator[Span]:
-    with tracer.start_as_current_span(
-        name,
-        kind=kind,
-        attributes=attributes,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield span
-        except BaseException as error:
-            # Its text may quote the answer of a service.
-            end_as_error(span, error.code if isinstance(error, SessionError) else "_OTHER")
-            raise
-
-
-def end_as_error(span: Span, label: str) -> None:
-    """Mark a span as failed."""
-    span.set_attribute("error.type", label)
-    span.set_status(StatusCode.ERROR)
 
 
 def trace_id() -> str | None:

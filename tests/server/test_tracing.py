@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from support.fork_server import ForkServer
 from support.gateway_process import (
     JSON,
+    UPSTREAMS,
     Era,
     Transport,
     Way,
@@ -23,6 +26,8 @@ from support.gateway_process import (
     serving,
     toml,
 )
+from support.listening import run_listening
+from support.machines import free_port
 from support.runs import entries
 from support.selection import matrix
 from support.waiting import until
@@ -80,7 +85,7 @@ def config_of(folder: Path, calls: Path, **settings: JSON) -> Path:
     """Write a configuration whose service writes its calls to a file."""
     path = folder / "statehold.toml"
     services = {"quick": service("quick", "--log", str(calls))}
-    path.write_text(toml({"services": services, **settings}))
+    path.write_text(toml({"services": services} | settings))
     return path
 
 
@@ -88,15 +93,35 @@ def attributes(span: Span) -> dict[str, str]:
     return {each.key: each.value.string_value for each in span.attributes}
 
 
+@pytest.fixture
+def http_service(fork_server: ForkServer, log: Path) -> Generator[JSON]:
+    """The counter over Streamable HTTP, as a service."""
+    options = ("--transport", "http", "--port", "0", "--log", str(log))
+    with run_listening(fork_server.command(str(UPSTREAMS / "counter.py"), *options)) as port:
+        yield {"url": f"http://127.0.0.1:{port}/mcp"}
+
+
 @pytest.mark.parametrize(
-    ("transport", "era"),
-    matrix(("http", "modern"), ("http", "legacy"), ("sse", "legacy")),
+    ("transport", "era", "is_remote"),
+    matrix(
+        ("http", "modern", False),
+        ("http", "legacy", True),
+        ("http", "modern", True),
+        ("sse", "legacy", False),
+        quick=2,
+    ),
 )
 async def test_a_call_is_one_trace_from_its_client_to_the_server_behind_the_session(
-    transport: Transport, era: Era, tmp_path: Path, log: Path
+    transport: Transport,
+    era: Era,
+    is_remote: bool,
+    http_service: JSON,
+    tmp_path: Path,
+    log: Path,
 ) -> None:
     with collecting() as collector:
-        config = config_of(tmp_path, log)
+        settings = {"services": {"quick": http_service}} if is_remote else {}
+        config = config_of(tmp_path, log, **settings)
         with serving(config, tmp_path / "data", env=environment(collector)) as running:
             way = Way(transport, era, config, tmp_path, url=running.url)
             async with way.connect() as client:
@@ -111,15 +136,35 @@ async def test_a_call_is_one_trace_from_its_client_to_the_server_behind_the_sess
         next(span for span in spans if span.kind == kind)
         for kind in (Span.SPAN_KIND_SERVER, Span.SPAN_KIND_CLIENT)
     )
-    opening = next(span for span in spans if span.name == "statehold.connect")
+    waiting = next(span for span in spans if span.name == "statehold.connect")
+    opening = next(span for span in spans if span.name == "statehold.open")
     assert incoming.name == outgoing.name == "tools/call inc"
     assert incoming.parent_span_id.hex() == PARENT
-    assert outgoing.parent_span_id == opening.parent_span_id == incoming.span_id
+    assert outgoing.parent_span_id == waiting.parent_span_id == incoming.span_id
+    assert opening.parent_span_id == waiting.span_id
     assert attributes(incoming)["gen_ai.tool.name"] == "inc"
     assert attributes(outgoing)["statehold.service"] == "quick"
-    assert "4711" not in "".join(map(str, spans))
+    assert "4711" not in str([attributes(span) for span in spans])
     (inc,) = (entry for entry in entries(log) if entry["tool"] == "inc")
-    assert inc["_meta"]["traceparent"] == f"00-{TRACE}-{outgoing.span_id.hex()}-01"
+    assert inc["_meta"]["traceparent"].startswith(f"00-{TRACE}-{outgoing.span_id.hex()}-")
+
+
+async def test_the_restore_of_a_session_is_a_span(tmp_path: Path, log: Path) -> None:
+    with collecting() as collector:
+        save = [{"tool": "get", "keep": {"count": "/count"}}]
+        restore = [{"tool": "inc", "arguments": {"n": "{count}"}}]
+        recipe = {"save": save, "restore": restore}
+        services = {"quick": service("quick", "--log", str(log), recipe=recipe)}
+        config = config_of(tmp_path, log, services=services)
+        with serving(config, tmp_path / "data", env=environment(collector)) as running:
+            way = Way("http", "modern", config, tmp_path, url=running.url)
+            async with way.connect() as client:
+                session = await opened_session(client)
+                await client.call_tool("inc", {"session_id": session})
+                await client.call_tool("session_pause", {"session_id": session})
+                meta = {"traceparent": TRACEPARENT}
+                await client.call_tool("inc", {"session_id": session}, meta=meta)
+                await until(lambda: "statehold.restore" in names(collector))
 
 
 async def test_the_header_names_the_parent_if_the_message_does_not(
@@ -140,7 +185,7 @@ def names(collector: Collector) -> list[str]:
     return [span.name for span in collector.of_trace()]
 
 
-def kinds(collector: Collector) -> list[Span.SpanKind]:
+def kinds(collector: Collector) -> list[Span.SpanKind.ValueType]:
     return [span.kind for span in collector.of_trace()]
 
 
@@ -195,25 +240,75 @@ async def test_a_line_of_the_log_names_its_trace(tmp_path: Path, log: Path) -> N
     assert created["session"] in created["message"]
 
 
-async def test_a_call_that_another_node_answers_is_one_trace(tmp_path: Path, log: Path) -> None:
+@pytest.fixture
+def collector() -> Generator[Collector]:
     with collecting() as collector:
-        config, data = config_of(tmp_path, log), tmp_path / "data"
-        variables = environment(collector)
-        with (
-            serving(config, data, env=variables) as owner,
-            serving(config, data, env=variables) as edge,
-        ):
-            async with Way("http", "modern", config, tmp_path, url=owner.url).connect() as client:
-                session = await opened_session(client)
-            async with Way("http", "modern", config, tmp_path, url=edge.url).connect() as client:
-                await client.call_tool("inc", {"session_id": session})
-            await until(lambda: len(of_inc(collector)) == 3)
+        yield collector
+
+
+@pytest.fixture
+def rotel(collector: Collector, peers_python: str, tmp_path: Path) -> Generator[Collector]:
+    """A real collector, which passes on what it gets."""
+    find = "import rotel; print(rotel.__path__[0])"
+    folder = subprocess.run([peers_python, "-c", find], capture_output=True, text=True, check=True)
+    ports = free_port(), free_port()
+    options = {
+        "otlp-http-endpoint": f"127.0.0.1:{ports[0]}",
+        "otlp-grpc-endpoint": f"127.0.0.1:{ports[1]}",
+        "otlp-exporter-endpoint": collector.url,
+        "otlp-exporter-protocol": "http",
+        "batch-timeout": "100ms",
+        "pid-file": tmp_path / "rotel.pid",
+        "log-file": tmp_path / "rotel.log",
+    }
+    command = [f"{folder.stdout.strip()}/rotel-agent", "start"]
+    command += [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        collector.url = f"http://127.0.0.1:{ports[0]}"
+        yield collector
+        process.terminate()
+
+
+@pytest.mark.parametrize("era", matrix("modern", "legacy"))
+async def test_a_call_that_another_node_answers_is_one_trace(
+    era: Era, collector: Collector, tmp_path: Path, log: Path
+) -> None:
+    await check_trace_over_two_nodes(era, collector, tmp_path, log)
+
+
+@pytest.mark.peer
+@pytest.mark.thorough
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_real_collector_has_one_trace_of_a_call_that_another_node_answers(
+    era: Era, rotel: Collector, tmp_path: Path, log: Path
+) -> None:
+    await check_trace_over_two_nodes(era, rotel, tmp_path, log)
+
+
+async def check_trace_over_two_nodes(
+    era: Era, collector: Collector, folder: Path, log: Path
+) -> None:
+    config, data = config_of(folder, log), folder / "data"
+    variables = environment(collector)
+    with (
+        serving(config, data, env=variables) as owner,
+        serving(config, data, env=variables) as edge,
+    ):
+        async with Way("http", era, config, folder, url=owner.url).connect() as client:
+            session = await opened_session(client)
+        async with Way("http", era, config, folder, url=edge.url).connect() as client:
+            await client.call_tool("inc", {"session_id": session})
+        await until(lambda: len(of_inc(collector)) == 3)
     at_edge = next(span for span in of_inc(collector) if not span.parent_span_id)
-    spans = {span.parent_span_id: span for span in collector.of_trace(at_edge.trace_id.hex())}
+    spans = {span.parent_span_id: span for span in of_inc(collector)}
     at_owner = spans[at_edge.span_id]
+    outgoing = spans[at_owner.span_id]
     assert at_owner.kind == Span.SPAN_KIND_SERVER
+    assert outgoing.kind == Span.SPAN_KIND_CLIENT
+    trace = at_edge.trace_id.hex()
+    assert {span.trace_id.hex() for span in of_inc(collector)} == {trace}
     (inc,) = (entry for entry in entries(log) if entry["tool"] == "inc")
-    assert inc["_meta"]["traceparent"].startswith(f"00-{at_edge.trace_id.hex()}-")
+    assert inc["_meta"]["traceparent"].startswith(f"00-{trace}-{outgoing.span_id.hex()}-")
 
 
 def of_inc(collector: Collector) -> list[Span]:
