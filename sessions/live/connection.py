@@ -18,7 +18,6 @@ from typing import Literal, Protocol
 import anyio
 
 from ..errors import ServiceUnavailable, SessionError
-from ..metrics.spans import SPANS
 from ..metrics.usage import ServiceUsage
 from ..services import (
     Connection,
@@ -258,9 +257,8 @@ class LiveConnection:
 
     async def _open(self) -> None:
         name, bound = self.service.name, self.service.connect_seconds
-        span = SPANS.step("restore" if self.restores else "open", name)
         try:
-            with self._opening, anyio.fail_after(bound), span:
+            with self._opening, anyio.fail_after(bound):
                 self._connection = await self._open_or_resume()
         except SessionError as error:
             self._error = error

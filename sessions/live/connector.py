@@ -23,6 +23,7 @@ from ..errors import (
     StoreUnavailable,
 )
 from ..lifecycle import Event, Status
+from ..metrics.spans import SPANS
 from ..one_line import one_line
 from ..records import BindingStatus
 from ..services import Drivable, SelfChanging, Snapshot
@@ -154,7 +155,8 @@ class Connector:
         self, session: LiveSession, binding: Binding, live: LiveConnection
     ) -> None:
         try:
-            await live.wait_until_open()
+            with SPANS.step("restore" if live.restores else "open", binding.service.name):
+                await live.wait_until_open()
         except SessionError as error:
             if not live.is_stopped:
                 self._open_failed(session, binding, live, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import threading
@@ -43,7 +44,6 @@ class Collector:
 
     url: str = ""
     status: int = 200
-    requests: int = 0
     spans: list[Span] = field(default_factory=list[Span])
 
     def of_trace(self, trace: str = TRACE) -> list[Span]:
@@ -58,7 +58,8 @@ def collecting() -> Generator[Collector]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            collector.requests += 1
+            if self.headers["content-encoding"] == "gzip":
+                body = gzip.decompress(body)
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 for scope in resource.scope_spans:
                     collector.spans += scope.spans
