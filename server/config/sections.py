@@ -454,7 +454,7 @@ class LogSettings(Section):
 
 
 class MetricsSettings(Section):
-    """Metrics of `statehold serve` for Prometheus, which need the extra `telemetry`."""
+    """Metrics of `statehold serve` for Prometheus."""
 
     listen: str = Field(
         default="",

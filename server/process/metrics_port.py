@@ -16,6 +16,7 @@ from ...access.config.types import ConfigError
 from ..cluster import tcp
 from ..gateway.gateway import Gateway
 from ..http.host_check import HostCheck
+from ..operate.metrics import metrics_page
 from .http_server import HttpServer, plain_config
 
 logger = logging.getLogger("statehold.server")
@@ -26,18 +27,12 @@ async def metrics_port(gateway: Gateway, number: int = 0) -> AsyncGenerator[None
     """Serve `/metrics` while the block runs, unless `metrics.listen` is empty. `number` is that of the worker.
 
     Raises:
-        ConfigError: the address cannot be listened on, or the extra `telemetry` is not installed.
+        ConfigError: the address cannot be listened on.
     """
     config = gateway.config
     if not config.metrics.listen:
         yield
         return
-    try:
-        from ..operate.metrics import metrics_page
-    except ImportError:
-        raise ConfigError(
-            "metrics.listen: needs prometheus-client; install statehold[telemetry]"
-        ) from None
     try:
         host, port = tcp.split_address(config.metrics.listen)
         listener = await tcp.listen(host, port + number if port else 0)

@@ -1,7 +1,7 @@
 """The counters and histograms of one process, with labels that no caller can multiply.
 
-They are plain objects without a library, and cost a call a few lookups. server/operate/metrics.py writes them as text for
-Prometheus. No label is a principal, a session or a path.
+They are plain objects, and cost a call a few lookups. server/operate/metrics.py writes them for Prometheus. No label is a
+principal, a session or a path.
 """
 
 from __future__ import annotations
