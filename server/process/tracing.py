@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -53,5 +54,8 @@ async def span_export(version: str, node_id: str) -> AsyncGenerator[None]:
         yield
     finally:
         SPANS.tracer = None
-        with anyio.move_on_after(FLUSH_SECONDS, shield=True):
-            await anyio.to_thread.run_sync(provider.shutdown, abandon_on_cancel=True)
+        # A daemon: the process would wait for any other thread before it exits.
+        export = threading.Thread(target=provider.shutdown, daemon=True)
+        export.start()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(export.join, FLUSH_SECONDS)

@@ -40,10 +40,11 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
 @dataclass
 class Collector:
-    """A collector that keeps what it gets, or answers with `status`."""
+    """A collector that keeps what it gets, and answers with `status` as soon as it may."""
 
     url: str = ""
     status: int = 200
+    may_answer: threading.Event = field(default_factory=threading.Event)
     spans: list[Span] = field(default_factory=list[Span])
 
     def of_trace(self, trace: str = TRACE) -> list[Span]:
@@ -54,6 +55,7 @@ class Collector:
 @contextmanager
 def collecting() -> Generator[Collector]:
     collector = Collector()
+    collector.may_answer.set()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -63,6 +65,7 @@ def collecting() -> Generator[Collector]:
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
                 for scope in resource.scope_spans:
                     collector.spans += scope.spans
+            collector.may_answer.wait()
             self.send_response(collector.status)
             self.end_headers()
 
@@ -74,6 +77,7 @@ def collecting() -> Generator[Collector]:
         try:
             yield collector
         finally:
+            collector.may_answer.set()
             server.shutdown()
 
 
@@ -207,14 +211,16 @@ async def test_an_unsampled_call_passes_its_trace_on_and_exports_nothing(
     assert int(inc["_meta"]["traceparent"][-2:], 16) & 1 == 0
 
 
-@pytest.mark.parametrize("status", [500, None], ids=["500", "dead"])
+@pytest.mark.parametrize("fault", matrix("slow", "dead", "500"))
 async def test_calls_and_the_end_do_not_wait_for_a_collector_that_fails(
-    status: int | None, tmp_path: Path, log: Path
+    fault: str, tmp_path: Path, log: Path
 ) -> None:
     with collecting() as collector:
-        collector.status = status or 200
+        if fault == "slow":
+            collector.may_answer.clear()
+        collector.status = 500
         variables = environment(collector)
-        if status is None:
+        if fault == "dead":
             variables["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
         config = config_of(tmp_path, log)
         with serving(config, tmp_path / "data", env=variables) as running:
