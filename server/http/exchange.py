@@ -118,7 +118,7 @@ def parse_call(message: JSON) -> ToolCall | None:
     meta: object = call_params.get("_meta", {})
     if not isinstance(meta, dict) or is_tracing():
         return None
-    if SPANS.tracer is None and any(key in meta for key in _TRACE_KEYS):
+    if SPANS.exporter is None and any(key in meta for key in _TRACE_KEYS):
         return None
     return ToolCall(request_id, call_params, cast("JSON", meta))
 

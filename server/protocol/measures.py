@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import anyio
 from mcp.shared.exceptions import MCPError
@@ -17,7 +17,7 @@ from ...access.scopes import METHOD_SCOPES
 from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.metrics.instruments import OTHER, error_type
-from ...sessions.metrics.spans import SPANS, ActiveSpan
+from ...sessions.metrics.spans import SPANS, Span
 from ..gateway.gateway import Gateway
 from ..sdk.access import RequestContext
 from ..sdk.caller import is_forwarded, is_modern
@@ -51,7 +51,7 @@ class Measure:
 
     def __enter__(self) -> Measure:
         self._began_at = time.monotonic()
-        self._span = None if SPANS.tracer is None else _begin_span(self._ctx)
+        self._span = None if SPANS.exporter is None else _begin_span(self._ctx)
         return self
 
     def __exit__(
@@ -84,7 +84,8 @@ class Measure:
                 seconds,
             )
         if self._span is not None:
-            self._span.end(partial(_describe, ctx, label), "" if label in _MISTAKES else label)
+            error_label = "" if label in _MISTAKES else label
+            self._span.end(error_label, partial(_describe, ctx, label))
 
     def _tool(self) -> str:
         """Return the label of the tool of a call. A tool that is not listed is none."""
@@ -93,12 +94,15 @@ class Measure:
         return name if name in known else OTHER if self._ctx.method == "tools/call" else ""
 
 
-def _begin_span(ctx: RequestContext) -> ActiveSpan | None:
+def _begin_span(ctx: RequestContext) -> Span | None:
     meta: object = (ctx.params or {}).get("_meta")
-    carriers: list[Mapping[str, Any]] = [cast("JSON", meta)] if isinstance(meta, dict) else []
-    if ctx.request is not None and ctx.request.scope.get("type") == "http":
-        carriers.append(ctx.request.headers)
-    return SPANS.request(f"{ctx.method[:MAX_NAME]} {_name_in(ctx)}".strip(), carriers)
+    carrier: Mapping[str, object] = cast("JSON", meta) if isinstance(meta, dict) else {}
+    if "traceparent" not in carrier and ctx.request is not None:
+        headers = dict(ctx.request.scope.get("headers") or ())
+        if b"traceparent" in headers:
+            keys = ("traceparent", "tracestate")
+            carrier = {key: headers.get(key.encode(), b"").decode("latin-1") for key in keys}
+    return SPANS.request(f"{ctx.method[:MAX_NAME]} {_name_in(ctx)}".strip(), carrier)
 
 
 def _describe(ctx: RequestContext, label: str) -> dict[str, str]:

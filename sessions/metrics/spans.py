@@ -1,44 +1,59 @@
 """The spans of this process, after the conventions of OpenTelemetry for MCP.
 
-Without a tracer, which is the default, nothing is created. Attributes have no arguments, no results and no texts of errors.
+They are plain objects, since those of the SDK of OpenTelemetry cost a call several times as much. server/process/tracing.py
+exports them; without it, which is the default, none are created. Attributes have no arguments, results or texts of errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+import time
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import ContextVar
+from random import getrandbits
 from types import TracebackType
-from typing import Any, Final
-
-from opentelemetry.context import Context, attach, detach
-from opentelemetry.trace import (
-    Span,
-    SpanKind,
-    StatusCode,
-    Tracer,
-    get_current_span,
-    set_span_in_context,
-)
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from typing import Any, Final, Literal, Protocol
 
 from ..errors import SessionError
 from .instruments import OTHER
 
-_PROPAGATOR: Final = TraceContextTextMapPropagator()
+SAMPLED: Final = 0x01
+"""A flag of a trace, as is the next one (W3C Trace Context)."""
+RANDOM: Final = 0x02
+MAX_STATE: Final = 512
+"""Characters of a `tracestate` that are passed on; a longer one is left out."""
+
 _NONE: Final = nullcontext()
+_TRACEPARENT: Final = re.compile(
+    "(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
+)
+_current: Final[ContextVar[Span | None]] = ContextVar("span", default=None)
 
 
-class ActiveSpan:
-    """A span that lasts as long as its block, and is current in it: those within are its children.
+class Span:
+    """A span that lasts as long as its block, and is current in it: those that begin within are its children.
 
-    An error ends it as failed.
+    An error ends it as failed. A span that is not sampled is not exported, and passes its trace on.
     """
 
-    __slots__ = ("_span", "_token")
-
-    def __init__(self, span: Span) -> None:
-        self._span = span
-        self._token = attach(set_span_in_context(span))
+    def __init__(
+        self,
+        name: str,
+        kind: Literal["SERVER", "CLIENT", "INTERNAL"],
+        trace: tuple[int, int | None, int, str],
+        attributes: dict[str, str],
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.trace_id, self.parent_id, self.flags, self.trace_state = trace
+        self.span_id = getrandbits(64)
+        self.attributes = attributes
+        self.error = ""
+        """The label of the error that it ended with, empty without one."""
+        self.began_at = time.time_ns()
+        self.ended_at = 0
+        self._token = _current.set(self)
 
     def __enter__(self) -> None: ...
 
@@ -48,38 +63,51 @@ class ActiveSpan:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        label = "" if error is None else error.code if isinstance(error, SessionError) else OTHER
-        self.end(dict, label)
+        self.end(error.code if isinstance(error, SessionError) else OTHER if error else "")
 
-    def end(self, describe: Callable[[], Mapping[str, str]], label: str) -> None:
-        """End the span with further attributes, and as failed with the label of an error, unless that is empty."""
-        detach(self._token)
-        if self._span.is_recording():
-            self._span.set_attributes(describe())
-            if label:
-                self._span.set_attribute("error.type", label)
-                self._span.set_status(StatusCode.ERROR)
-            self._span.end()
+    def end(self, error: str = "", describe: Callable[[], Mapping[str, str]] = dict) -> None:
+        """End the span, with further attributes if it is sampled."""
+        _current.reset(self._token)
+        if self.flags & SAMPLED and SPANS.exporter is not None:
+            self.error, self.ended_at = error, time.time_ns()
+            self.attributes.update(describe())
+            if error:
+                self.attributes["error.type"] = error
+            SPANS.exporter.export(self)
+
+
+class Exporter(Protocol):
+    """Selects and takes spans. Neither method may block."""
+
+    def samples(self, name: str, trace_id: int, parent_id: int | None, flags: int) -> bool: ...
+
+    def export(self, span: Span) -> None: ...
 
 
 class Spans:
-    """Creates the spans of this process, while it has a tracer."""
+    """Creates the spans of this process, while it has an exporter."""
 
-    tracer: Tracer | None = None
+    exporter: Exporter | None = None
 
-    def request(self, name: str, carriers: Iterable[Mapping[str, Any]]) -> ActiveSpan | None:
-        """Begin the span of a request of a client, None without a tracer.
-
-        Its parent is that of the first carrier that has one (SEP-414).
-        """
-        if self.tracer is None:
+    def request(self, name: str, carrier: Mapping[str, Any]) -> Span | None:
+        """Begin the span of a request of a client, whose carrier may name its parent (SEP-414). None without an exporter."""
+        if self.exporter is None:
             return None
-        parent = next(filter(None, map(_parent_of, carriers)), None)
-        return ActiveSpan(self.tracer.start_span(name, parent, SpanKind.SERVER))
+        parent, state = carrier.get("traceparent"), carrier.get("tracestate")
+        match = _TRACEPARENT.fullmatch(parent) if isinstance(parent, str) else None
+        if match is None:
+            trace_id, parent_id, flags, state = getrandbits(128), None, RANDOM, ""
+        else:
+            trace_id, parent_id, flags = (int(each, 16) for each in match.groups())
+        is_sampled = self.exporter.samples(name, trace_id, parent_id, flags)
+        flags = flags & RANDOM | (SAMPLED if is_sampled else 0)
+        state = state if isinstance(state, str) and len(state) <= MAX_STATE else ""
+        return Span(name, "SERVER", (trace_id, parent_id, flags, state), {})
 
     def call(self, service: str, tool: str, session_id: str) -> AbstractContextManager[None]:
         """Return the span of a call of a service."""
-        if self.tracer is None or not get_current_span().is_recording():
+        parent = _current.get()
+        if parent is None or not parent.flags & SAMPLED:
             return _NONE
         attributes = {
             "mcp.method.name": "tools/call",
@@ -88,32 +116,35 @@ class Spans:
             "statehold.service": service,
             "statehold.session.id": session_id,
         }
-        name = f"tools/call {tool}"
-        return ActiveSpan(self.tracer.start_span(name, None, SpanKind.CLIENT, attributes))
+        return Span(f"tools/call {tool}", "CLIENT", _trace_of(parent), attributes)
 
     def step(self, name: str, service: str) -> AbstractContextManager[None]:
         """Return the span of a step of a call within this process, such as a wait."""
-        # The children of a span that is not sampled are not either, and would cost time.
-        if self.tracer is None or not get_current_span().is_recording():
+        parent = _current.get()
+        if parent is None or not parent.flags & SAMPLED:
             return _NONE
         attributes = {"statehold.service": service}
-        return ActiveSpan(self.tracer.start_span(f"statehold.{name}", attributes=attributes))
+        return Span(f"statehold.{name}", "INTERNAL", _trace_of(parent), attributes)
 
 
 SPANS: Final = Spans()
 """Those of this process, as OpenTelemetry has one provider for each process."""
 
 
-def _parent_of(carrier: Mapping[str, Any]) -> Context | None:
-    if not isinstance(carrier.get("traceparent"), str):
-        return None
-    keys = ("traceparent", "tracestate")
-    texts = {key: carrier[key] for key in keys if isinstance(carrier.get(key), str)}
-    context = _PROPAGATOR.extract(texts, Context())
-    return context if get_current_span(context).get_span_context().is_valid else None
+def _trace_of(parent: Span) -> tuple[int, int | None, int, str]:
+    return parent.trace_id, parent.span_id, parent.flags, parent.trace_state
+
+
+def trace_context() -> dict[str, str]:
+    """Return the trace context for requests that belong to the current span, empty without one."""
+    span = _current.get()
+    if span is None:
+        return {}
+    text = f"00-{span.trace_id:032x}-{span.span_id:016x}-{span.flags:02x}"
+    return {"traceparent": text} | ({"tracestate": span.trace_state} if span.trace_state else {})
 
 
 def trace_id() -> str | None:
     """Return the id of the current trace in hexadecimal, None without one."""
-    context = get_current_span().get_span_context()
-    return f"{context.trace_id:032x}" if context.is_valid else None
+    span = _current.get()
+    return None if span is None else f"{span.trace_id:032x}"

@@ -32,7 +32,14 @@ from ..known_secrets import Secrets
 from ..negotiation import EraPlan, Peer, negotiate
 from .base import EarlierTraffic, Handler, OpenTransport, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefused, NoConnection
-from .pipe_requests import CAUSE, QUESTION, EndWatchingStream, PipeRequests, is_tracing
+from .pipe_requests import (
+    CAUSE,
+    QUESTION,
+    EndWatchingStream,
+    PipeRequests,
+    is_tracing,
+    with_trace_context,
+)
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -369,6 +376,7 @@ class JsonRpcConnection:
         assert self._dispatcher is not None
         if operation_id is not None and self.transport.resumption is not None:
             self.transport.resumption.record_call(number, operation_id)
+        params = with_trace_context(params)
         try:
             if self._pipe_requests is not None and not is_tracing():
                 return await self._pipe_requests.send(method, params, number)

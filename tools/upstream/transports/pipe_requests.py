@@ -37,6 +37,7 @@ from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
 from opentelemetry.propagate import inject
 
 from ....sessions.json_codec import JSON
+from ....sessions.metrics.spans import trace_context
 from ...processes.framing import MessageStream, decode
 from ..sdk import ReadStream, WriteStream
 from .base import EarlierTraffic
@@ -80,9 +81,7 @@ class PipeRequests:
         """
         if self._is_closed:
             raise _closed()
-        message = JSONRPCRequest(
-            jsonrpc="2.0", id=number, method=method, params=with_trace_context(params) or None
-        )
+        message = JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params or None)
         await anyio.lowlevel.checkpoint_if_cancelled()
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
@@ -284,10 +283,9 @@ def is_tracing() -> bool:
 
 def with_trace_context(params: JSON) -> JSON:
     """Return the parameters with the caller's trace context in `_meta`."""
-    if not get_current():
-        return params
-    carrier: dict[str, str] = {}
-    inject(carrier)
+    carrier = trace_context()
+    if not carrier and get_current():
+        inject(carrier)
     if not carrier:
         return params
     meta: Mapping[str, Any] = params.get("_meta") or {}
