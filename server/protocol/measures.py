@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Final, cast
@@ -98,7 +98,8 @@ def _begin_span(ctx: RequestContext) -> Span | None:
     meta: object = (ctx.params or {}).get("_meta")
     carrier: Mapping[str, object] = cast("JSON", meta) if isinstance(meta, dict) else {}
     if "traceparent" not in carrier and ctx.request is not None:
-        headers = dict(ctx.request.scope.get("headers") or ())
+        pairs: Iterable[tuple[bytes, bytes]] = ctx.request.scope.get("headers") or ()
+        headers = dict(pairs)
         if b"traceparent" in headers:
             keys = ("traceparent", "tracestate")
             carrier = {key: headers.get(key.encode(), b"").decode("latin-1") for key in keys}

@@ -167,8 +167,8 @@ async def test_the_restore_of_a_session_is_a_span(tmp_path: Path, log: Path) -> 
                 session = await opened_session(client)
                 await client.call_tool("inc", {"session_id": session})
                 await client.call_tool("session_pause", {"session_id": session})
-                meta = {"traceparent": TRACEPARENT}
-                await client.call_tool("inc", {"session_id": session}, meta=meta)
+                arguments = {"session_id": session}
+                await client.call_tool("inc", arguments, meta={"traceparent": TRACEPARENT})
                 await until(lambda: "statehold.restore" in names(collector))
 
 
