@@ -1,5 +1,5 @@
 """Puts the real peers in place: `python tests/peers/install.py [npm] [mermaid] [python] [chromium] [shell] [screen]
-[postgres] [mariadb] [nginx] [haproxy] [glewlwyd]`, by default all.
+[postgres] [mariadb] [nginx] [haproxy] [prometheus] [glewlwyd]`, by default all.
 
 Idempotent, and safe when several processes run it at once: a part is installed again only when its lock file changed.
 Messages go to stderr; `chromium` and `shell` print the path of a browser on stdout: any Chromium, and the headless shell.
@@ -139,6 +139,7 @@ def _packages() -> dict[str, list[Package]]:
         "mariadb": [program("mariadb-server", "mariadbd", "MariaDB")],
         "nginx": [program("nginx-light", "nginx", "nginx")],
         "haproxy": [program("haproxy", "haproxy", "HAProxy")],
+        "prometheus": [program("prometheus", "promtool", "Prometheus")],
         "glewlwyd": [program("glewlwyd", "glewlwyd", "Glewlwyd")],
     }
 

@@ -30,6 +30,7 @@ INSTALLED_BY = {
     "mariadb": "mariadb",
     "nginx": "nginx",
     "haproxy": "haproxy",
+    "promtool": "prometheus",
     "glewlwyd": "glewlwyd",
 }
 """Fixture to the part that it needs."""
