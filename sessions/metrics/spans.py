@@ -90,7 +90,11 @@ class Spans:
     exporter: Exporter | None = None
 
     def request(self, name: str, carrier: Mapping[str, Any]) -> Span | None:
-        """Begin the span of a request of a client, whose carrier may name its parent (SEP-414). None without an exporter."""
+        """Begin the span of a request of a client, whose carrier may name its parent (SEP-414).
+
+        None without an exporter, and for a trace that would begin here and is not sampled: to pass it on costs more than
+        to measure it.
+        """
         if self.exporter is None:
             return None
         parent, state = carrier.get("traceparent"), carrier.get("tracestate")
@@ -100,6 +104,8 @@ class Spans:
         else:
             trace_id, parent_id, flags = (int(each, 16) for each in match.groups())
         is_sampled = self.exporter.samples(name, trace_id, parent_id, flags)
+        if match is None and not is_sampled:
+            return None
         flags = flags & RANDOM | (SAMPLED if is_sampled else 0)
         state = state if isinstance(state, str) and len(state) <= MAX_STATE else ""
         return Span(name, "SERVER", (trace_id, parent_id, flags, state), {})

@@ -204,11 +204,15 @@ async def test_an_unsampled_call_passes_its_trace_on_and_exports_nothing(
             way = Way("http", "modern", config, tmp_path, url=running.url)
             async with way.connect() as client:
                 session = await opened_session(client)
-                await client.call_tool("inc", {"session_id": session})
+                arguments = {"session_id": session}
+                await client.call_tool("inc", arguments, meta={"traceparent": TRACEPARENT})
+                await client.call_tool("inc", arguments)
             assert running.stop() == 0
     assert collector.spans == []
-    (inc,) = (entry for entry in entries(log) if entry["tool"] == "inc")
-    assert int(inc["_meta"]["traceparent"][-2:], 16) & 1 == 0
+    named, unnamed = (entry.get("_meta", {}) for entry in entries(log) if entry["tool"] == "inc")
+    assert named["traceparent"].startswith(f"00-{TRACE}-")
+    assert int(named["traceparent"][-2:], 16) & 1 == 0
+    assert "traceparent" not in unnamed
 
 
 @pytest.mark.parametrize("fault", matrix("slow", "dead", "500"))
