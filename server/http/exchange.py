@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...sessions.json_codec import JSON, encode, loads
 from ...sessions.metrics.spans import SPANS
-from ...tools.upstream.transports.pipe_requests import is_tracing
+from ...tools.upstream.transports.trace_context import is_tracing
 from ..asgi import has_disconnected, replay_messages, wait_disconnected
 from ..protocol.error_translation import invalid_request
 from ..sdk.access import RequestContext

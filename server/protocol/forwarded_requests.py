@@ -25,7 +25,7 @@ from ...sessions.cluster.placement import place_here
 from ...sessions.errors import NodeUnavailable, OwnedByAnotherNode
 from ...sessions.json_codec import JSON, dumps, loads
 from ...sessions.owned_map import OwnedMap
-from ...tools.upstream.transports.pipe_requests import is_tracing
+from ...tools.upstream.transports.trace_context import is_tracing
 from ..cluster.assertion import Assertion
 from ..cluster.node_messages import ForwardedRequest, error_message
 from ..cluster.owner import AnswerLines, NotOwner

@@ -15,7 +15,7 @@ from ...sessions.cluster.placement import place_here
 from ...sessions.errors import OutcomeUnknown, OwnedByAnotherNode, StoreUnavailable
 from ...sessions.json_codec import JSON
 from ...sessions.repeats import may_repeat
-from ...tools.upstream.transports.pipe_requests import with_trace_context
+from ...tools.upstream.transports.trace_context import with_trace_context
 from ..cluster.assertion import Assertion, NodeRequest
 from ..cluster.node_connection import ConnectionEnded, NodeConnection
 from ..cluster.node_dialer import NodeRefused, NodeUnreachable

@@ -32,14 +32,8 @@ from ..known_secrets import Secrets
 from ..negotiation import EraPlan, Peer, negotiate
 from .base import EarlierTraffic, Handler, OpenTransport, UpstreamTransport
 from .http_errors import BrokenExchange, HttpRefused, NoConnection
-from .pipe_requests import (
-    CAUSE,
-    QUESTION,
-    EndWatchingStream,
-    PipeRequests,
-    is_tracing,
-    with_trace_context,
-)
+from .pipe_requests import CAUSE, QUESTION, EndWatchingStream, PipeRequests
+from .trace_context import is_tracing, with_trace_context
 
 logger = logging.getLogger("statehold.upstream")
 

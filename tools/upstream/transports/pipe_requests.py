@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.lowlevel
@@ -31,20 +30,14 @@ from mcp_types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
-from opentelemetry import trace
-from opentelemetry.context import get_current
-from opentelemetry.environment_variables import OTEL_PYTHON_TRACER_PROVIDER
-from opentelemetry.propagate import inject
 
 from ....sessions.json_codec import JSON
-from ....sessions.metrics.spans import trace_context
 from ...processes.framing import MessageStream, decode
 from ..sdk import ReadStream, WriteStream
 from .base import EarlierTraffic
 from .http_errors import NO_ANSWER
 
 _BROKEN: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
-_IS_NAMED: Final = OTEL_PYTHON_TRACER_PROVIDER in os.environ
 CANCEL_SECONDS: Final = 5.0
 """Seconds that sending a cancellation may take, as in the SDK."""
 
@@ -273,20 +266,3 @@ def withdraw(question: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
         return JSONRPCResponse(jsonrpc="2.0", id=question.id, result={"action": "cancel"})
     error = ErrorData(code=INVALID_REQUEST, message="The question was withdrawn.")
     return JSONRPCError(jsonrpc="2.0", id=question.id, error=error)
-
-
-def is_tracing() -> bool:
-    """Whether OpenTelemetry is set up; then the SDK must create a span for each request."""
-    # get_tracer_provider() would look into the environment of the process for each call.
-    return _IS_NAMED or trace._TRACER_PROVIDER is not None  # pyright: ignore[reportPrivateUsage]
-
-
-def with_trace_context(params: JSON) -> JSON:
-    """Return the parameters with the caller's trace context in `_meta`."""
-    carrier = trace_context()
-    if not carrier and get_current():
-        inject(carrier)
-    if not carrier:
-        return params
-    meta: Mapping[str, Any] = params.get("_meta") or {}
-    return {**params, "_meta": {**meta, **carrier}}
