@@ -21,8 +21,8 @@ from support.gateway_process import opened_session, service, toml
 from support.hostile_issuer import AUDIENCE, hostile_issuer
 from support.waiting import until
 
-FILES = 54
-"""Five of them measure the call: the request, its outcome, the instruments, the spans, and the use of the last hour."""
+FILES = 55
+"""Six of them measure and trace the call: the request, its outcome, the instruments, the spans, their context, the last hour."""
 FUNCTIONS = 259
 """Functions with a name, from the first byte of a call to its entry in the journal."""
 FRAMES = 14
