@@ -22,7 +22,7 @@ from support.hostile_issuer import AUDIENCE, hostile_issuer
 from support.waiting import until
 
 FILES = 55
-"""Six of them measure and trace the call: the request, its outcome, the instruments, the spans, their context, the last hour."""
+"""Six of them measure and trace the call: request, outcome, instruments, spans, their context, and the last hour."""
 FUNCTIONS = 259
 """Functions with a name, from the first byte of a call to its entry in the journal."""
 FRAMES = 14
