@@ -121,9 +121,9 @@ class EventHandlers:
     def __init__(
         self, gateway: Gateway, sessions: ConsoleSessions, calls: OwnerCalls, logins: Logins
     ) -> None:
-        self._gateway = gateway
         self._sessions = sessions
         self._logins = logins
+        self._notices = PersonNotices(gateway)
         self._log = SessionChangeLog(gateway.registry)
         self._other_nodes = OtherNodes(gateway, calls, self._log)
 
@@ -140,31 +140,50 @@ class EventHandlers:
         if user.session_id is not None:
             owner = (await self._sessions.find(user, user.session_id)).owner
         changes = FollowedSessions(self._log, self._sessions, user)
-        read = None if user.is_guest else partial(read_notices, self._gateway, user)
+        read = None if user.is_guest else partial(self._notices.read, user)
         return EventStream(changes, self._other_nodes, read, self._logins, login, owner)
 
 
-async def read_notices(gateway: Gateway, user: ConsoleUser) -> list[JSON]:
-    """Return the notices for a user: calls that wait for approval, logins that need their person, changed tools.
+class PersonNotices:
+    """The notices for each person who follows streams, read once for all of them."""
 
-    Raises:
-        StoreUnavailable: they cannot be read.
-    """
-    store, owner, now = gateway.store, user.owner, gateway.registry.core.clock.now()
-    approvals = await store.access.open_approvals(owner, now)
-    waiting = [each for each in approvals if each.state == ApprovalState.PENDING][:MAX_NOTICES]
-    notices = [
-        _notice("approval_needed", each.id, title_of(each), f"approvals/{each.id}")
-        for each in reversed(waiting)
-    ]
-    for login in await store.logins.that_need_human(owner, MAX_NOTICES):
-        key = f"{login.owner} {login.name} {login.since}"
-        notices.append(_notice("login_needed", key, plain_name(login.name), "logins"))
-    if user.has_role("operator"):
-        for service, count in (await count_changes(gateway)).items():
-            words = f"{service}: {plural(count, 'change')}"
-            notices.append(_notice("tool_changed", f"{service} {count}", words, "services"))
-    return notices
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._reading = anyio.Lock()
+        self._found: dict[tuple[str | None, bool], tuple[float, list[JSON]]] = {}
+        """By owner and role, those that were read within NOTICE_SECONDS."""
+
+    async def read(self, user: ConsoleUser) -> list[JSON]:
+        """Return the notices for a user: calls that wait for approval, logins that need their person, changed tools.
+
+        Raises:
+            StoreUnavailable: they cannot be read.
+        """
+        key = (user.owner, user.has_role("operator"))
+        async with self._reading:
+            now = anyio.current_time()
+            recent = self._found.items()
+            self._found = {each: one for each, one in recent if now - one[0] < NOTICE_SECONDS}
+            if key not in self._found:
+                self._found[key] = (now, await self._read(*key))
+            return self._found[key][1]
+
+    async def _read(self, owner: str | None, is_operator: bool) -> list[JSON]:
+        store, now = self._gateway.store, self._gateway.registry.core.clock.now()
+        approvals = await store.access.open_approvals(owner, now)
+        waiting = [each for each in approvals if each.state == ApprovalState.PENDING][:MAX_NOTICES]
+        notices = [
+            _notice("approval_needed", each.id, title_of(each), f"approvals/{each.id}")
+            for each in reversed(waiting)
+        ]
+        for login in await store.logins.that_need_human(owner, MAX_NOTICES):
+            key = f"{login.owner} {login.name} {login.since}"
+            notices.append(_notice("login_needed", key, plain_name(login.name), "logins"))
+        if is_operator:
+            for service, count in (await count_changes(self._gateway)).items():
+                words = f"{service}: {plural(count, 'change')}"
+                notices.append(_notice("tool_changed", f"{service} {count}", words, "services"))
+        return notices
 
 
 def _notice(reason: Reason, key: str, words: str, page: str) -> JSON:
