@@ -265,11 +265,12 @@ class Config(Section):
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The secret texts of the services and of issuers, which the journal and the log do not hold."""
+        """The secret texts of the services, of issuers and of the store, which the journal and the log do not hold."""
         clients = [issuer.client_secret for issuer in (*self.auth.issuers, self.auth.console)]
         clients += self.auth.facade.secrets
-        of_issuers = (secret.get_secret_value() for secret in clients if secret is not None)
-        return (*secrets_of(self.services.values(), self.inherit_env), *of_issuers)
+        clients += self.sealing.keys
+        others = (secret.get_secret_value() for secret in clients if secret is not None)
+        return (*secrets_of(self.services.values(), self.inherit_env), *others)
 
     @property
     def private_paths(self) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import Final
 from ...access.config.private_file import is_weak, read_private
 from ...access.config.types import ConfigError
 from ...sessions.store.dialect import FILE_NAME
+from ...sessions.store.sealing.encryption import SHORTEST_KEY
 from ...sessions.store.sealing.keyring import Keyring
 from ...sessions.store.sql import SQLStore
 from ...tools.processes.command import run_command
@@ -57,11 +58,17 @@ async def _sealing_keys(settings: SealingSettings) -> list[str]:
     """
     Raises:
         CommandFailed: the command fails.
+        ValueError: a key is weak.
     """
-    if not settings.command:
-        return [key.get_secret_value().strip() for key in settings.keys]
-    output = await run_command(settings.command, seconds=COMMAND_SECONDS)
-    return [line.strip() for line in output.splitlines() if line.strip()]
+    if settings.command:
+        output = await run_command(settings.command, seconds=COMMAND_SECONDS)
+        keys = [line.strip() for line in output.splitlines() if line.strip()]
+    else:
+        keys = [key.get_secret_value().strip() for key in settings.keys]
+    # The words of a command, such as the head of a table, are no key.
+    if any(" " in key or is_weak(key, length=SHORTEST_KEY) for key in keys):
+        raise ValueError("a key is weak, or has blanks; make one with: openssl rand -base64 32")
+    return keys
 
 
 def _refuse_sqlite(url: str) -> None:

@@ -320,20 +320,24 @@ class LiveSession:
             self._on_deadline(self)
         return row
 
+    @property
+    def logged(self) -> tuple[str, str | None]:
+        """Its id and name for the log: that of a sealed store has no text of callers."""
+        return self.id, None if self._store.seals_content else self.record.name
+
     def _log(self, verb: str, cause: str | None, *, with_address: bool) -> None:
-        # The log of a sealed store has no text of callers.
-        shown = None if self._store.seals_content else self.record.name
+        _, shown = self.logged
         name = "" if shown is None else f" {json.dumps(shown)}"
         owner = Principal.of_key(self.record.owner)
         whose = "" if owner.key == LOCAL.key else f" of {json.dumps(owner.words)}"
         address = client_address.get() if with_address else ""
         whence = f" from {address}" if address else ""
+        if self._store.seals_content:
+            cause = None
         reason = (
-            ""
-            if cause is None or self._store.seals_content
-            else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
+            "" if cause is None else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
         )
-        token = logged_session.set((self.id, self.record.name))
+        token = logged_session.set(self.logged)
         logger.info("session %s%s%s %s%s%s", self.id, name, whose, verb, whence, reason)
         logged_session.reset(token)
 

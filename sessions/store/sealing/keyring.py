@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import secrets
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -39,6 +40,8 @@ from ..schema import CONTROL, FORM, NAME
 from .encryption import MAGIC, NONCE_BYTES, DecryptionFailed, Encryption, cipher
 from .key_file import KEY_FILE, key_in
 
+logger = logging.getLogger("statehold.store")
+
 Row = Mapping[str, Any]
 Run = Callable[[Callable[[Connection], Any]], Awaitable[Any]]
 
@@ -49,7 +52,7 @@ NEW_KEYS: Final = "statehold.new_keys"
 MARK_BYTES: Final = MARK.encode()
 CHECK: Final = "check"
 """The digest of the check row. Its id tells what the store seals."""
-LOGINS, CONTENT = "logins", "content"
+LOGINS, CONTENT, FORMER = "logins", "content", "former"
 OPERATOR: Final = ""
 """The owner of what is not of one principal."""
 ID_CHARACTERS: Final = 12
@@ -58,6 +61,7 @@ MAX_KNOWN: Final = 10_000
 _k = schema.data_key.c
 _OF_OWNER = select(schema.data_key).where(_k.digest == bindparam("digest", type_=String()))
 _OF_ID = select(schema.data_key).where(_k.id == bindparam("id", type_=String()))
+_SEALED = select(schema.session.c.id).where(schema.session.c.metadata.like(f"{MARK}%")).limit(1)
 _OWNER = select(schema.session.c.owner).where(
     schema.session.c.id == bindparam("id", type_=String())
 )
@@ -118,6 +122,7 @@ class Keyring:
         self._folder = folder
         self._read_keys = read_keys
         self._encryptions: list[Encryption] = []
+        """That of the store first, once it is open. Several threads use the list."""
         self._loading = anyio.Lock()
         self._data_keys: dict[str, DataKey] = {}
         """By id. Several threads use it."""
@@ -158,15 +163,19 @@ class Keyring:
     async def open(self, read: Run, write: Run) -> None:
         """Check the sealing key of a database, on which these run functions. If it is a new one, encrypt the data keys anew.
 
+        A key that was replaced is not used again, in whatever order the keys are given.
+
         Raises:
             StoreUnavailable: it is not that of the store, or there is none and the store is sealed.
         """
-        check = await read(_read_check)
+        check, former = await read(_read_checks)
         if not self.seals_content:
             if check is not None and check.id == CONTENT:
                 raise StoreUnavailable("The store is sealed. Give its key in sealing.keys.")
             return
         await self.load()
+        if check is not None and any(map(self._current.has_encrypted, former)):
+            self._use(check)
         if check is None or check.id != CONTENT or not self._current.has_encrypted(check.wrapped):
             try:
                 await write(self._adopt)
@@ -184,20 +193,42 @@ class Keyring:
                 "A store on MariaDB cannot be sealed: its columns are too short."
             )
         wait_for_exclusive(connection, schema.version)
-        check = _read_check(connection)
-        if check is not None:
+        check, _ = _read_checks(connection)
+        if check is None and connection.execute(_SEALED).first() is not None:
+            raise StoreUnavailable(
+                "The store is sealed, and its table data_key is empty: restore that table first."
+            )
+        if check is not None and check.id == CONTENT:
             self._unwrap(check)
-        for row in connection.execute(select(schema.data_key).where(_k.digest != CHECK)).all():
-            if not self._current.has_encrypted(row.wrapped):
+            if not self._current.has_encrypted(check.wrapped):
+                digest = owner_digest(check.wrapped.hex())
+                former = {"digest": digest, "id": FORMER, "wrapped": check.wrapped}
+                connection.execute(insert(schema.data_key), former)
+                logger.warning("the data keys are encrypted with a new sealing key")
+        keys = select(schema.data_key).where(_k.digest != CHECK, _k.id != FORMER)
+        for row in connection.execute(keys).all():
+            this = _k.digest == row.digest
+            if check is not None and check.id == LOGINS and not self._can_open(row.wrapped):
+                _require_own(connection)
+                logger.warning("logins are lost, whose %s is gone", KEY_FILE)
+                connection.execute(delete(schema.data_key).where(this))
+            elif not self._current.has_encrypted(row.wrapped):
                 wrapped = self._wrap(row.digest, row.id, self._unwrap(row))
-                this = update(schema.data_key).where(_k.digest == row.digest)
-                connection.execute(this.values(wrapped=wrapped))
+                connection.execute(update(schema.data_key).where(this).values(wrapped=wrapped))
         self._put_check(connection, CONTENT)
 
     def _put_check(self, connection: Connection, kind: str) -> None:
         connection.execute(delete(schema.data_key).where(_k.digest == CHECK))
         row = {"digest": CHECK, "id": kind, "wrapped": self._wrap(CHECK, kind, b"")}
         connection.execute(insert(schema.data_key), row)
+
+    def _can_open(self, wrapped: bytes) -> bool:
+        return any(each.has_encrypted(wrapped) for each in self._encryptions)
+
+    def _use(self, check: Any) -> None:
+        """Put the sealing key of the store first."""
+        keys = sorted(self._encryptions, key=lambda each: not each.has_encrypted(check.wrapped))
+        self._encryptions = keys
 
     def _wrap(self, digest: str, key_id: str, key: bytes) -> bytes:
         return self._current.encrypt(key, f"{digest} {key_id}".encode())
@@ -242,12 +273,17 @@ class Keyring:
         return key
 
     def _add_key(self, connection: Connection, owner: str) -> DataKey:
-        check = _read_check(connection)
+        check, _ = _read_checks(connection)
+        if check is not None:
+            # Another process may have replaced the key.
+            self._use(check)
         if check is None or not self._current.has_encrypted(check.wrapped):
             if check is not None and (self.seals_content or check.id == CONTENT):
                 raise DecryptionFailed(
                     "The sealing key was replaced: start again with the new one."
                 )
+            if check is not None:
+                _require_own(connection)
             self._put_check(connection, CONTENT if self.seals_content else LOGINS)
         digest, key_id = owner_digest(owner), secrets.token_urlsafe(ID_CHARACTERS * 3 // 4)
         key = secrets.token_bytes(32)
@@ -344,13 +380,24 @@ class Keyring:
         return key
 
 
+def _require_own(connection: Connection) -> None:
+    """Refuse to give up logins of a database that processes with other data folders may use."""
+    if connection.dialect.name != "sqlite":
+        raise DecryptionFailed(
+            f"The logins of this database are sealed with another {KEY_FILE}: copy that file from the data folder of the "
+            "process that stored them. If it is lost, empty the table data_key."
+        )
+
+
 def owner_digest(owner: str) -> str:
     # The length of a key of a principal has no bound.
     return hashlib.sha256(owner.encode(errors="surrogatepass")).hexdigest()
 
 
-def _read_check(connection: Connection) -> Any:
-    return connection.execute(_OF_OWNER, {"digest": CHECK}).first()
+def _read_checks(connection: Connection) -> tuple[Any, list[bytes]]:
+    """Return the check row, None without one, and what the keys that were replaced have encrypted."""
+    check = connection.execute(_OF_OWNER, {"digest": CHECK}).first()
+    return check, list(connection.scalars(select(_k.wrapped).where(_k.id == FORMER)))
 
 
 @cache

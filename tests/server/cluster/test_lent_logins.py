@@ -20,7 +20,7 @@ from support.login_site import serve_logins
 
 from statehold.sessions.store.sql import SQLStore
 
-SEALING_KEY = "k" * 32
+SEALING_KEY = "sealing-key-of-the-tests-0123456789"
 HAND_OVERS = 30
 """It has been run with a thousand."""
 ROUNDS = 2

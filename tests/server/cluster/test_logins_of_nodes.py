@@ -20,6 +20,7 @@ from support.openid_provider import (
 from support.waiting import until
 
 NAMES = ("a", "b", "c")
+SEALING_KEY = "sealing-key-of-the-tests-0123456789"
 SESSIONS = 2
 """Sessions of each node that call at once."""
 RENEWALS = 6
@@ -31,7 +32,7 @@ class Shared(Nodes):
 
     def __init__(self, start: Start, folder: Path, provider: OpenIdProvider, url: str) -> None:
         super().__init__(
-            start, {"sealing": {"keys": ["k" * 32]}, "services": {"notes": {"url": url}}}
+            start, {"sealing": {"keys": [SEALING_KEY]}, "services": {"notes": {"url": url}}}
         )
         self._folder = folder
         self._provider = provider

@@ -25,7 +25,7 @@ from statehold.sessions.errors import StoreUnavailable
 from statehold.sessions.json_codec import JSON
 from statehold.sessions.store.sql import SQLStore
 
-KEY = "k" * 32
+KEY = "sealing-key-of-the-tests-0123456789"
 ALL = ["core", "lifecycle", "state", "history", "branch"]
 
 
@@ -47,11 +47,12 @@ class Canaries(list[str]):
         return self[-1]
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
 async def test_texts_of_callers_are_neither_in_the_data_folder_nor_in_the_log(
-    tmp_path: Path,
+    tmp_path: Path, form: str
 ) -> None:
     config, data, used = tmp_path / "statehold.toml", tmp_path / "data", Canaries()
-    config.write_text(toml(settings()))
+    config.write_text(toml(settings(log={"level": "debug", "format": form})))
     environment = {"SEALING_KEY": KEY}
     with serving(config, data, env=environment) as running:
         way = Way("http", "modern", config, data, url=running.url)

@@ -43,10 +43,11 @@ from statehold.sessions.records import (
 from statehold.sessions.services import ToolResult
 from statehold.sessions.store import Write, schema
 from statehold.sessions.store.base import OK, ApprovalRecord, LoginRecord
-from statehold.sessions.store.dialect import RemoteDatabase
+from statehold.sessions.store.dialect import FILE_NAME, RemoteDatabase
 from statehold.sessions.store.events.records import Subscription
 from statehold.sessions.store.file.file_backup import back_up
 from statehold.sessions.store.sealing.encryption import DecryptionFailed, Encryption
+from statehold.sessions.store.sealing.keyring import Keyring
 from statehold.sessions.store.sql import SQLStore
 
 ADA, BEN, EVE = ":ada", ":ben", ":eve"
@@ -310,18 +311,49 @@ async def test_a_new_sealing_key_opens_what_the_former_one_sealed(place: SealedP
     async with place.store(KEY) as store:
         await make(store, place.canary)
         read = await read_all(store)
-    async with place.store(NEW_KEY, KEY) as rotated, place.store(KEY, NEW_KEY) as late:
+    async with (
+        place.store(KEY, NEW_KEY) as early,
+        place.store(NEW_KEY, KEY),
+        # It does not take the former key back.
+        place.store(KEY, NEW_KEY) as late,
+    ):
         assert await read_all(late) == read
-        # Each was the first in turn. A process whose key is not the current one adds no data key.
         await Sessions(late).make("sh_b", owner=BEN, name="b")
-        with pytest.raises(DecryptionFailed):
-            await Sessions(rotated).make("sh_c", owner=EVE, name="c")
-    async with place.store(NEW_KEY, KEY) as store:
-        assert await read_all(store) == read
+        await Sessions(early).make("sh_c", owner=EVE, name="c")
     async with place.store(NEW_KEY) as store:
         assert await read_all(store) == read
-        found = await store.find(BEN, "", "b")
-        assert found is not None
+        assert await store.find(BEN, "", "b") is not None
+        assert await store.find(EVE, "", "c") is not None
+
+
+async def test_a_store_without_its_data_keys_takes_no_key(tmp_path: Path) -> None:
+    async with SQLStore.sqlite(tmp_path, keyring=keyring_of(KEY)) as store:
+        await make(store)
+    with sqlite3.connect(tmp_path / FILE_NAME) as database:
+        database.execute("DELETE FROM data_key")
+    database.close()
+    with pytest.raises(StoreUnavailable, match="data_key is empty"):
+        async with SQLStore.sqlite(tmp_path, keyring=keyring_of(KEY)):
+            pass
+
+
+@pytest.mark.thorough
+async def test_a_process_with_another_data_folder_does_not_end_the_logins_of_a_database(
+    postgresql: DatabaseServer, tmp_path: Path
+) -> None:
+    url = postgresql.fresh()
+    folders = (tmp_path / "a", tmp_path / "b")
+    for folder in folders:
+        folder.mkdir()
+    first, second = map(Keyring, folders)
+    async with (
+        SQLStore(RemoteDatabase(url), keyring=first) as store,
+        SQLStore(RemoteDatabase(url), keyring=second) as other,
+    ):
+        sealed = await store.logins.seal(ADA, "shop", "value")
+        with pytest.raises(StoreUnavailable, match="another"):
+            await other.logins.seal(ADA, "bank", "value")
+        assert sealed != await store.logins.seal(ADA, "shop", "value")
 
 
 async def test_a_sealed_store_opens_with_its_key_alone(place: SealedPlace) -> None:
