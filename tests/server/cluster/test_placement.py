@@ -83,12 +83,12 @@ async def test_an_edge_that_does_not_reach_one_node_asks_another_one(start: Star
     with start("b") as other, start("c", capacity=1000) as gone, start("edge", capacity=0) as edge:
         async with client_of(edge) as client:
             await opened_session(client)
-            assert "created" in gone.log
+            await until(lambda: "created" in gone.log)
             gone.process.send_signal(signal.SIGKILL)
             gone.process.wait(10)
             session = await opened_session(client)
             assert await count(client, session) == 1
-            assert "created" in other.log
+            await until(lambda: "created" in other.log)
 
 
 async def test_a_crowded_node_has_new_sessions_created_elsewhere(start: Start) -> None:
