@@ -13,7 +13,7 @@ from support.token_file import write_tokens
 
 from statehold.server.exit_codes import OK, USAGE
 
-KEY = "k" * 32
+KEY = "sealing-key-of-the-tests-0123456789"
 TOKEN = "ada-0123456789-abcdefghijkl"
 SETTINGS = {"sealing": {"keys": ["${SEALING_KEY}"]}, "services": {"quick": service("quick")}}
 
