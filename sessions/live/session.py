@@ -326,17 +326,14 @@ class LiveSession:
         return self.id, None if self._store.seals_content else self.record.name
 
     def _log(self, verb: str, cause: str | None, *, with_address: bool) -> None:
-        _, shown = self.logged
-        name = "" if shown is None else f" {json.dumps(shown)}"
+        name = "" if self.logged[1] is None else f" {json.dumps(self.logged[1])}"
         owner = Principal.of_key(self.record.owner)
         whose = "" if owner.key == LOCAL.key else f" of {json.dumps(owner.words)}"
         address = client_address.get() if with_address else ""
         whence = f" from {address}" if address else ""
-        if self._store.seals_content:
-            cause = None
-        reason = (
-            "" if cause is None else f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
-        )
+        reason = ""
+        if cause is not None and not self._store.seals_content:
+            reason = f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
         token = logged_session.set(self.logged)
         logger.info("session %s%s%s %s%s%s", self.id, name, whose, verb, whence, reason)
         logged_session.reset(token)
