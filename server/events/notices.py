@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ import anyio
 import httpx2
 
 from ...sessions.errors import StoreUnavailable
-from ...sessions.json_codec import JSON, dumps, loads
+from ...sessions.json_codec import JSON, digest_of, dumps, loads
 from ...sessions.one_line import plain_name, plural
 from ...sessions.owned_map import BoundedMap
 from ...sessions.records import Principal, SessionDriver
@@ -247,7 +246,7 @@ def _host_of(settings: NotifySettings) -> str:
 
 
 def _digest(document: object) -> str:
-    return hashlib.sha256(dumps(document).encode()).hexdigest()[:32]
+    return digest_of(dumps(document))[:32]
 
 
 def _end_of_quiet(quiet: str | None, now: float) -> float | None:

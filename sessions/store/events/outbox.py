@@ -6,7 +6,6 @@ event are ids and words of ours: a subscriber reads the rest as the caller that 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -15,7 +14,7 @@ from typing import Any, Final, cast
 
 from sqlalchemy import Connection, and_, bindparam, func, or_, select, update
 
-from ...json_codec import JSON, dumps, loads
+from ...json_codec import JSON, digest_of, dumps, loads
 from ...lifecycle import Status
 from ...records import JournalKind, SessionDriver
 from ...times import timestamp
@@ -109,7 +108,7 @@ def add_notice(
     subscribed = connection.execute(select(_sub.id, _sub.host).where(*these)).all()
     if not subscribed:
         return
-    digest = hashlib.sha256(dumps([name, key]).encode()).hexdigest()[:32]
+    digest = digest_of(dumps([name, key]))[:32]
     body = dumps(_document(f"evt_{digest}", name, now, data))
     common = {"event_id": f"evt_{digest}", "body": body, "attempts": 0, "due_at": now}
     rows = [{"subscription_id": row.id, "host": row.host, **common} for row in subscribed]

@@ -260,7 +260,7 @@ class Keyring:
     def key_of(self, connection: Connection, owner: str) -> DataKey:
         """Return the data key of a principal, a new one if there is none.
 
-        A key of logins that cannot be opened is replaced: they are lost already.
+        A key of logins that cannot be opened is replaced if no other data folder may have it: they are lost already.
 
         Raises:
             DecryptionFailed: the sealing key was replaced.
