@@ -35,7 +35,7 @@ from ..shutdown import Shutdown, cancel_start, watch_signals
 from ..sockets.systemd import notify
 from .access_files import AccessFiles, watch_streams
 from .gateway import CONSOLE_VERB, CreateConsole, create_gateway, has_uvloop, hold_open
-from .http_server import MAX_ACCEPTS, HttpServer, clients_of, http_protocol, proxies_of
+from .http_server import HttpServer, clients_of, http_protocol, proxies_of, server_config
 from .logs import configure
 from .metrics_port import metrics_port
 from .open_files import raise_limit
@@ -205,22 +205,8 @@ async def _serve_on(
             gateway.registry.spawn(event_requests.upstream_events.run)
         clients, proxies = clients_of(config.http), proxies_of(config.server)
         certificate = files.certificate
-        uvicorn_config = uvicorn.Config(
-            application.asgi,
-            http=http_protocol(clients, proxies, is_tls=certificate is not None),
-            backlog=MAX_ACCEPTS,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            ws="none",
-            interface="asgi3",
-            # The protocol reads them, from trusted proxies only.
-            proxy_headers=False,
-            timeout_keep_alive=75,
-            # Running calls have ended by then; an open stream must not keep the process alive.
-            timeout_graceful_shutdown=1,
-        )
-        server = HttpServer(uvicorn_config)
+        protocol = http_protocol(clients, proxies, is_tls=certificate is not None)
+        server = HttpServer(server_config(application.asgi, protocol, keep_alive_seconds=75))
         shutdown.is_serving = True
         async with anyio.create_task_group() as tasks:
             end = partial(_end_http, gateway, mcp_server, application.streams, clients, server)

@@ -83,17 +83,31 @@ def proxies_of(settings: ServerSettings) -> TrustedProxies | None:
 
 def plain_config(app: ASGIApp, settings: HttpSettings) -> uvicorn.Config:
     """Return the configuration of a server for people or programs of the operator: plain HTTP, without a lifespan."""
+    return server_config(app, http_protocol(clients_of(settings)), lifespan="off")
+
+
+def server_config(
+    app: ASGIApp,
+    protocol: type[asyncio.Protocol] | Literal["auto"],
+    *,
+    lifespan: Literal["auto", "off"] = "auto",
+    keep_alive_seconds: int = 5,
+) -> uvicorn.Config:
+    """Return the configuration that all servers of a process have."""
     return uvicorn.Config(
         app,
-        http=http_protocol(clients_of(settings)),
+        http=protocol,
         backlog=MAX_ACCEPTS,
-        lifespan="off",
+        lifespan=lifespan,
         log_config=None,
         access_log=False,
         server_header=False,
         ws="none",
         interface="asgi3",
+        # The protocol reads them, from trusted proxies only.
         proxy_headers=False,
+        timeout_keep_alive=keep_alive_seconds,
+        # Running calls have ended by then; an open stream must not keep the process alive.
         timeout_graceful_shutdown=1,
     )
 
