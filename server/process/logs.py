@@ -60,10 +60,8 @@ class JsonLines(logging.Formatter):
         if (trace := trace_id()) is not None:
             fields["trace_id"] = trace
         if (session := logged_session.get()) is not None:
-            fields["session"], fields["name"] = (
-                session[0],
-                self._redactor.without_known(session[1] or ""),
-            )
+            fields["session"], name = session.logged
+            fields["name"] = self._redactor.without_known(name or "")
         if record.exc_info:
             exception = self.formatException(record.exc_info)
             fields["exception"] = self._redactor.without_known(exception)

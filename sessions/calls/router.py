@@ -111,7 +111,7 @@ class Router:
         call = Call(request, session, _binding(session, request.service), context, waiting)
         registry.quota.admit_call(session.record.owner)
         registry.admission.admit(session, request.service, request.tool, request.sharee)
-        token = logged_session.set(session.logged)
+        token = logged_session.set(session)
         try:
             if request.acknowledged_operations:
                 await self._forget(session, request.acknowledged_operations)

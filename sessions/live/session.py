@@ -52,10 +52,8 @@ logger = logging.getLogger("statehold.sessions")
 client_address: Final = ContextVar("client_address", default="")
 """The network address from which the current request came, for the log; empty for one that came otherwise."""
 
-logged_session: ContextVar[tuple[str, str | None] | None] = ContextVar(
-    "logged_session", default=None
-)
-"""Id and name of the session of the current call, for the log."""
+logged_session: ContextVar[LiveSession | None] = ContextVar("logged_session", default=None)
+"""The session of the current call, for the log."""
 
 _QUIET = frozenset({Event.CALL_ADMITTED, Event.CALLS_SETTLED, Event.STATE_UPDATED})
 """Events that the journal's entries of calls and of state already show."""
@@ -334,7 +332,7 @@ class LiveSession:
         reason = ""
         if cause is not None and not self._store.seals_content:
             reason = f": {json.dumps(self._redactor.text(cause, LOGGED_CAUSE))}"
-        token = logged_session.set(self.logged)
+        token = logged_session.set(self)
         logger.info("session %s%s%s %s%s%s", self.id, name, whose, verb, whence, reason)
         logged_session.reset(token)
 
