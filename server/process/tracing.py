@@ -27,6 +27,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from ...sessions.json_codec import well_formed
 from ...sessions.metrics.spans import SAMPLED, SPANS, Span
 
 if TYPE_CHECKING:
@@ -100,11 +101,12 @@ class _Exporter:
         parent = span.parent_id and SpanContext(span.trace_id, span.parent_id, is_remote=is_remote)
         state = TraceState.from_header([span.trace_state]) if span.trace_state else None
         readable = self._readable_span(
-            name=span.name,
+            # One text that cannot be encoded would cost its whole batch.
+            name=well_formed(span.name),
             context=SpanContext(span.trace_id, span.span_id, False, _SAMPLED, state),
             parent=parent or None,
             resource=self._resource,
-            attributes=span.attributes,
+            attributes={key: well_formed(text) for key, text in span.attributes.items()},
             kind=SpanKind[span.kind],
             status=Status(StatusCode.ERROR if span.error else StatusCode.UNSET),
             start_time=span.began_at,

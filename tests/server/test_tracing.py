@@ -33,6 +33,9 @@ from support.runs import entries
 from support.selection import matrix
 from support.waiting import until
 
+from statehold.server.process.tracing import span_export
+from statehold.sessions.metrics.spans import SPANS
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
@@ -235,6 +238,20 @@ async def test_calls_and_the_end_do_not_wait_for_a_collector_that_fails(
                     result = await client.call_tool("inc", {"session_id": session})
                     assert not result.is_error
             assert running.stop(within=10) == 0
+
+
+async def test_a_text_that_cannot_be_encoded_costs_no_other_spans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with collecting() as collector:
+        for name, text in environment(collector).items():
+            monkeypatch.setenv(name, text)
+        async with span_export("1", "node"):
+            for name in ("tools/call \ud800", "tools/call inc"):
+                span = SPANS.request(name, {})
+                assert span is not None
+                span.end(describe=lambda name=name: {"gen_ai.tool.name": name})
+    assert [span.name for span in collector.spans] == ["tools/call \ufffd", "tools/call inc"]
 
 
 async def test_a_line_of_the_log_names_its_trace(tmp_path: Path, log: Path) -> None:
