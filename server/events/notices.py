@@ -226,15 +226,19 @@ async def _send(settings: NotifySettings, delivery: EventDelivery, document: JSO
         headers = signed_headers(delivery.event_id, content, [secret.get_secret_value()])
     try:
         with anyio.fail_after(SEND_SECONDS):
-            async with httpx2.AsyncClient(timeout=SEND_SECONDS, **http_options(url)) as http:
-                response = await http.post(url, content=content, headers=headers)
+            async with (
+                httpx2.AsyncClient(timeout=SEND_SECONDS, **http_options(url)) as http,
+                # Only its status is read: the answer may be of any length.
+                http.stream("POST", url, content=content, headers=headers) as response,
+            ):
+                status = response.status_code
     except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError) as error:
         # Their texts may have the address, which is a secret.
         logger.warning("the address of [[notify]] was not reached: %s", type(error).__name__)
         return type(error).__name__
-    if not response.is_success:
-        logger.warning("the address of [[notify]] answered %d", response.status_code)
-    return response.status_code
+    if status not in range(200, 300):
+        logger.warning("the address of [[notify]] answered %d", status)
+    return status
 
 
 def _host_of(settings: NotifySettings) -> str:

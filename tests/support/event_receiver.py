@@ -8,7 +8,7 @@ import hmac
 import json
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import cast
@@ -47,6 +47,7 @@ class EventReceiver(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}/hook"
         self.status = 204
         self.answers_challenge = True
+        self.answers_without_end = False
         self.released = threading.Event()
         """Unset: requests with an event get no answer."""
         self.released.set()
@@ -73,6 +74,13 @@ class _Handler(BaseHTTPRequestHandler):
         if server.status < 300:
             headers = {key.lower(): value for key, value in self.headers.items()}
             server.delivered.append(Delivered(headers, body))
+        if server.answers_without_end:
+            self.send_response(server.status)
+            self.end_headers()
+            with suppress(OSError):
+                while server.released.is_set():
+                    self.wfile.write(bytes(65_536))
+            return
         self._answer(server.status)
 
     def _answer(self, status: int, body: bytes = b"") -> None:

@@ -23,7 +23,7 @@ from statehold.client import connect
 from statehold.server.config.load import load
 from statehold.server.config.sections import NotifySettings
 from statehold.server.events.deliverer import FIRST_DELAY, LEASE_SECONDS, Deliverer
-from statehold.server.events.notices import KEPT_SECONDS, MINUTE_NOTICES, Notices
+from statehold.server.events.notices import KEPT_SECONDS, MINUTE_NOTICES, SEND_SECONDS, Notices
 from statehold.sessions.records import LOCAL, Principal
 from statehold.tools.own.control_tools import ConsoleAddress
 
@@ -136,6 +136,15 @@ async def test_a_notice_is_sent_again_until_it_is_taken(receiver: EventReceiver)
         await until(lambda: is_empty(node))
     [delivered] = receiver.delivered
     assert delivered.event["attempt"] == 2
+
+
+async def test_an_answer_without_an_end_is_not_read(receiver: EventReceiver) -> None:
+    async with engine() as node:
+        receiver.status, receiver.answers_without_end = 200, True
+        await start(node, {"url": receiver.url})
+        await ask(node)
+        with anyio.fail_after(SEND_SECONDS / 2):
+            await until(lambda: is_empty(node))
 
 
 async def test_quiet_hours_end_with_what_still_holds(receiver: EventReceiver) -> None:
