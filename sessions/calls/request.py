@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from ..clock import Clock
 from ..core import Core
+from ..errors import ApprovalRequired
 from ..journal.entries import CallEntry, excerpt
 from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.session import LiveSession
+from ..metrics.instruments import error_type
 from ..records import Principal
 from ..services import CallContext, ToolResult, ToolSpec
 from .deadline import WaitProgress
 from .hand_over import HandOver
 from .notices import Delivery
 from .receipts import Operation
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,12 @@ class Call:
     """The digest of what its approval was for, once that is used up."""
     started_at: float = 0.0
     """When it began to run; 0 before."""
+    waits_since: float | None = None
+    """Since when it has waited, or had until it was sent; None while it waits for a person."""
     was_sent: bool = False
     """Whether the call may have reached the server."""
     sent_at: float | None = None
-    """When it was sent last; None if it was not."""
+    """When it was sent first; None if it was not."""
     ended_at: float | None = None
     """When the call over the connection ended, None when it was not sent; later snapshots include its effects."""
     result: ToolResult | None = None
@@ -117,6 +124,27 @@ class Call:
             self.sent_at = self.ended_at = None
         if self.operation is not None:
             self.operation.effective = was_sent
+
+    async def wait_for_person(self, wait: Awaitable[T], clock: Clock) -> T:
+        """Wait for a person, which does not count as a wait of the call."""
+        self.waits_since = None
+        result = await wait
+        self.waits_since = clock.now()
+        return result
+
+    def measure(self, core: Core, status: str) -> None:
+        """Count the call, which has ended with a status."""
+        now, metrics, label = core.clock.now(), core.metrics, error_type(status)
+        has_failed = label not in ("", ApprovalRequired.code)
+        self.session.activity.end(self, status, now, has_failed=has_failed)
+        if self.waits_since is not None:
+            seconds = (self.sent_at or now) - self.waits_since
+            metrics.waits.record(max(0.0, seconds), self.service)
+        if self.sent_at is None:
+            metrics.unsent.add(self.service, label)
+            return
+        tool = self.tool if metrics.has_tools and self.spec is not None else ""
+        metrics.calls.record((self.ended_at or now) - self.sent_at, self.service, tool, label)
 
     def entry(
         self,

@@ -33,7 +33,6 @@ from ..json_codec import JSON
 from ..live.binding import Binding
 from ..live.connection import LiveConnection
 from ..live.session import LiveSession, logged_session
-from ..metrics.instruments import error_type
 from ..metrics.spans import SPANS
 from ..registry import Registry
 from ..repeats import may_repeat
@@ -68,7 +67,6 @@ from .receipts import Operation, digest_of, validate_operation_id
 from .request import Call, CallAnswer, Request
 
 logger = logging.getLogger("statehold.sessions")
-
 
 RECORD_SECONDS: Final = 1.0
 """Seconds that the first answer over a new connection may wait until the connection is recorded."""
@@ -186,7 +184,7 @@ class Router:
 
     async def _run(self, call: Call) -> ToolResult:
         """Run a call on the connection of its session, and journal it."""
-        started_at = call.started_at = self._core.clock.now()
+        started_at = call.started_at = call.waits_since = self._core.clock.now()
         outcome: ToolResult | BaseException = _UNFINISHED
         call.session.activity.begin(call, started_at)
         try:
@@ -195,12 +193,17 @@ class Router:
                     obtain = partial(
                         self._approvals.obtain, call, partial(self._write_receipt, call)
                     )
-                    await call.waiting.run("Waiting for a person to approve the call", obtain)
+                    wait = call.waiting.run("Waiting for a person to approve the call", obtain)
+                    await call.wait_for_person(wait, self._core.clock)
             try:
                 try:
                     outcome = await self._send(call)
                 except ServiceUnavailable as unavailable:
-                    if unavailable.login is None or not await self._log_in(call, unavailable.login):
+                    login = unavailable.login
+                    if login is None:
+                        raise
+                    wait = self._log_in(call, login)
+                    if not await call.wait_for_person(wait, self._core.clock):
                         raise
                     outcome = await self._send(call)
             except (ConnectionLost, OutcomeUnknown) as lost:
@@ -221,7 +224,7 @@ class Router:
             outcome = error
             raise
         finally:
-            self._measure(call, status_of(outcome))
+            call.measure(self._core, status_of(outcome))
             if (hand_over := call.request.hand_over) is not None:
                 await hand_over.end()
                 if hand_over.is_taken or call.upstream is not None:
@@ -273,7 +276,8 @@ class Router:
                         context.is_approved = True
                     self._core.node.require_lease()
                     call.record_sent(True)
-                    call.sent_at = self._core.clock.now()
+                    # A call that is sent once more has not waited while it ran first.
+                    call.sent_at = call.sent_at or self._core.clock.now()
                     try:
                         with SPANS.call(request.service, request.tool, session.id):
                             result = await live.connection.call(
@@ -311,15 +315,6 @@ class Router:
         live.calls += 1
         binding.losses = 0
         return result
-
-    def _measure(self, call: Call, status: str) -> None:
-        now, metrics, label = self._core.clock.now(), self._core.metrics, error_type(status)
-        call.session.activity.end(call, status, now, has_failed=label != "")
-        sent_at = call.started_at if call.sent_at is None else call.sent_at
-        if call.sent_at is not None:
-            metrics.waits.record(sent_at - call.started_at, call.service)
-        tool = call.tool if metrics.has_tools and call.spec is not None else ""
-        metrics.calls.record((call.ended_at or now) - sent_at, call.service, tool, label)
 
     async def _log_in(self, call: Call, login: PendingLogin) -> bool:
         """Wait until the person of a caller is logged in at the service of a call; see log_in()."""

@@ -124,13 +124,18 @@ class Metrics:
         )
         self.calls = Durations(
             "mcp_client_operation_duration",
-            "Tool calls of services, from the request to the answer.",
+            "Tool calls that were sent to services, from the request to the answer.",
             *("service", "gen_ai_tool_name", "error_type"),
         )
         self.waits = Durations(
             "statehold_call_wait",
-            "Waits of calls for a connection, a place, a turn or a person before they were sent.",
+            "Waits of calls for a connection, a place or a turn, whether they were sent then or not.",
             "service",
+        )
+        self.unsent = Counts(
+            "statehold_calls_not_sent",
+            "Tool calls that ended before they were sent to their service.",
+            *("service", "error_type"),
         )
         self.openings = Durations(
             "statehold_connection_open",

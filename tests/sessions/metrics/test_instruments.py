@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.counting import Counting
+from support.engine import engine
 
+from statehold.sessions.errors import ApprovalRequired, ServiceUnavailable
 from statehold.sessions.metrics.instruments import (
     BOUNDS,
     MAX_SERIES,
@@ -45,6 +48,31 @@ def test_labels_beyond_the_bound_count_as_others() -> None:
 def test_only_known_outcomes_are_labels() -> None:
     outcomes = ("ok", "still_running", "error", "session_busy", "invented by a service")
     assert [error_type(each) for each in outcomes] == ["", "", "tool_error", "session_busy", OTHER]
+
+
+async def test_a_call_that_is_not_sent_is_a_wait_and_no_call_of_its_service() -> None:
+    async with engine(Counting(refuse=1)) as node:
+        session = await node.create()
+        with pytest.raises(ServiceUnavailable):
+            await node.call(session.id)
+        metrics = node.registry.core.metrics
+        assert metrics.calls.values == {}
+        assert metrics.unsent.values == {("counter", "service_unavailable"): [1.0]}
+        assert sum(metrics.waits.of(("counter",)).counts) == 1
+
+
+async def test_a_call_that_needs_an_approval_is_no_error_of_its_service() -> None:
+    async with engine(Counting(approve="all")) as node:
+        session = await node.create()
+        with pytest.raises(ApprovalRequired):
+            await node.call(session.id)
+        metrics = node.registry.core.metrics
+        assert metrics.calls.values == {}
+        assert metrics.unsent.values == {("counter", "approval_required"): [1.0]}
+        # Its wait is one for a person.
+        assert metrics.waits.values == {}
+        use = session.activity.usage_of("counter").describe(node.clock.now())
+        assert (use["calls"], use["errors"]) == (1, 0)
 
 
 def test_the_use_is_that_of_the_last_hour() -> None:
