@@ -63,6 +63,9 @@ class Core:
     ) -> Core:
         """Build the parts that follow from the policy and the clock."""
         policy, clock = policy or Policy(), clock or SystemClock()
+        metrics = metrics or Metrics()
+        for name in services:
+            metrics.add_service(name)
         redactor = Redactor(policy.redact, policy.redact_patterns, policy.secrets)
         tasks = BackgroundTasks()
         return cls(
@@ -86,5 +89,5 @@ class Core:
             PrincipalLimits(policy),
             new_id,
             file_bytes,
-            metrics=metrics or Metrics(),
+            metrics=metrics,
         )

@@ -389,6 +389,7 @@ class Gateway:
         services = {**self.config.services, name: settings}
         self.config = self.config.model_copy(update={"services": services})
         self.services[name] = service
+        self.registry.core.metrics.add_service(name)
 
 
 def readiness_of(gateway: Gateway) -> tuple[int, str]:

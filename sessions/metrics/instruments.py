@@ -168,6 +168,17 @@ class Metrics:
             "statehold_requests_refused", "Requests refused for their token.", "error_type"
         )
 
+        for state in ("requested", "used", "refused", "expired"):
+            self.approvals.of((state,))
+        self.human_requests.of(())
+
+    def add_service(self, name: str) -> None:
+        """Begin the series of what a service seldom does with 0: Prometheus sees no rise in a series that begins with 1."""
+        for counts in (self.losses, self.restarts, self.notices):
+            counts.of((name,))
+        self.snapshots.of((name, "failed"))
+        self.openings.of((name, errors.ServiceUnavailable.code))
+
     def instruments(self) -> list[Counts | Durations]:
         """Return all instruments."""
         return [each for each in vars(self).values() if isinstance(each, Counts | Durations)]

@@ -117,6 +117,18 @@ async def test_a_scrape_has_calls_connections_and_sessions_and_names_nobody(tmp_
     assert "local" not in text.replace("localhost", "")
 
 
+async def test_what_happens_seldom_begins_with_0(tmp_path: Path) -> None:
+    with measured(tmp_path) as running:
+        _, samples = await scrape(running)
+    begun = {(name, labels) for (name, labels), each in samples.items() if each == 0}
+    for what in ("losses_told", "restarts", "connections_lost"):
+        assert (f"statehold_{what}_total", frozenset({("service", "quick")})) in begun
+    failed = {("service", "quick"), ("error_type", "failed")}
+    assert ("statehold_snapshot_seconds_count", frozenset(failed)) in begun
+    assert ("statehold_approvals_total", frozenset({("state", "expired")})) in begun
+    assert ("statehold_human_requests_total", frozenset[tuple[str, str]]()) in begun
+
+
 async def test_names_and_codes_of_others_add_no_series(tmp_path: Path) -> None:
     async def invent(client: Client, session: str, numbers: range) -> None:
         for number in numbers:
