@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 import anyio
 import httpx2
@@ -46,12 +46,14 @@ RENEW_SECONDS: Final = 43_200.0
 KEPT_SECONDS: Final = 86_400.0
 """Seconds after which a notice is not sent any more."""
 MINUTE_NOTICES: Final = 10
-"""Notices about one owner in a minute; more wait for the next one."""
+"""Notices for one reason about one owner in a minute; more wait for later ones."""
 MAX_SENT: Final = 10_000
 """Notices of this process that are known not to be sent again."""
 MAX_SUBSCRIPTIONS: Final = 10_000
 TEXT_CHARACTERS: Final = 500
 _DONE: Final = 204
+_Budget: TypeAlias = tuple[str, str, str]
+"""The host, the owner and the reason of notices."""
 _BRACKETS: Final = str.maketrans("<>", "()")
 
 
@@ -81,8 +83,10 @@ class Notices:
         self._console = console
         self._sent = BoundedMap[tuple[str, str], None](MAX_SENT)
         self._minute = -1
-        self._counts = Counter[tuple[str, str]]()
-        """The notices of this minute, by host and owner."""
+        self._counts = Counter[_Budget]()
+        """The notices of this minute."""
+        self._places = BoundedMap[_Budget, int](MAX_SENT)
+        """The place of the last one that waits, each minute having MINUTE_NOTICES of them since 1970."""
 
     async def keep_subscribed(self) -> None:
         """Renew the subscriptions until cancelled."""
@@ -134,20 +138,27 @@ class Notices:
         subject = await self._find(event["name"], event["data"], now)
         if subject is None:
             return _DONE
-        if not self._admit(host, subject.owner, now):
-            return Postponed((self._minute + 1) * 60.0)
+        wait_ends_at = self._wait_of((host, subject.owner, event["name"]), now)
+        if wait_ends_at is not None:
+            return Postponed(wait_ends_at)
         answer = await _send(settings, delivery, _document(settings, delivery, event, subject))
         if answer in range(200, 300):
             self._sent[key] = None
         return answer
 
-    def _admit(self, host: str, owner: str, now: float) -> bool:
+    def _wait_of(self, budget: _Budget, now: float) -> float | None:
+        """Count a notice, and return when it may be sent; None: now."""
         minute = int(now // 60)
         if minute != self._minute:
             self._minute = minute
             self._counts.clear()
-        self._counts[host, owner] += 1
-        return self._counts[host, owner] <= MINUTE_NOTICES
+        self._counts[budget] += 1
+        if self._counts[budget] <= MINUTE_NOTICES:
+            return None
+        # Each has a minute of its own: if all waited for the next one, all would be claimed again in each.
+        place = max((minute + 1) * MINUTE_NOTICES, self._places.get(budget, 0) + 1)
+        self._places[budget] = place
+        return place // MINUTE_NOTICES * 60.0
 
     async def _find(self, reason: Reason, data: JSON, now: float) -> _Subject | None:
         """Return the subject of a notice, None if its reason has ended."""

@@ -25,6 +25,7 @@ from statehold.server.config.sections import NotifySettings
 from statehold.server.events.deliverer import FIRST_DELAY, LEASE_SECONDS, Deliverer
 from statehold.server.events.notices import KEPT_SECONDS, MINUTE_NOTICES, SEND_SECONDS, Notices
 from statehold.sessions.records import LOCAL, Principal
+from statehold.sessions.store.events.records import EventDelivery
 from statehold.tools.own.control_tools import ConsoleAddress
 
 ASK: JSON = {"wait_seconds": 0}
@@ -176,6 +177,30 @@ async def test_many_requests_of_one_owner_leave_room_for_others(receiver: EventR
         node.clock.advance(60)
         await until(lambda: len(receiver.delivered) == len(theirs) + 1)
         await until(lambda: is_empty(node))
+
+
+async def test_many_notices_wait_once_and_leave_room_for_another_reason(
+    receiver: EventReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with engine() as node:
+        waits: list[float | None] = []
+        retry = node.store.retry_delivery
+
+        async def count_retry(delivery: EventDelivery, due_at: float | None, attempts: int) -> None:
+            await retry(delivery, due_at, attempts)
+            waits.append(due_at)
+
+        monkeypatch.setattr(node.store, "retry_delivery", count_retry)
+        await start(node, {"url": receiver.url})
+        for _ in range(3 * MINUTE_NOTICES):
+            await ask(node, ADA)
+        await until(lambda: len(waits) == 2 * MINUTE_NOTICES)
+        await node.store.add_limit(ADA.key, "sessions", node.clock.now())
+        await until(lambda: len(receiver.delivered) == MINUTE_NOTICES + 1)
+        for minute in (2, 3):
+            node.clock.advance(60)
+            await until(lambda n=minute: len(receiver.delivered) == n * MINUTE_NOTICES + 1)
+        assert len(waits) == 2 * MINUTE_NOTICES
 
 
 async def test_an_old_notice_and_one_of_other_settings_are_not_sent(
