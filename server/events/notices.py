@@ -70,14 +70,14 @@ class _Subject:
 class Notices:
     """Sends the notices of the settings of one process. It has nothing to close.
 
-    A subscription names its settings by their digest: addresses, commands and secrets are not stored, and only a process
-    that has the same settings sends its notices.
+    A subscription names its settings by their place in the list, so that what waits is sent when they were corrected.
+    Addresses, commands and secrets are not stored.
     """
 
     def __init__(
         self, settings: Sequence[NotifySettings], registry: Registry, console: ConsoleAddress
     ) -> None:
-        self._settings = {_host_of(each): each for each in settings}
+        self._settings = {f"{NOTIFY_HOST}{place}": each for place, each in enumerate(settings)}
         self._store = registry.core.store
         self._clock = registry.core.clock
         self._console = console
@@ -106,7 +106,7 @@ class Notices:
         for host, settings in self._settings.items():
             for reason in settings.on:
                 yield Subscription(
-                    id=f"ntf_{_digest([host, reason])}",
+                    id=f"{host} {reason}",
                     owner=OPERATOR,
                     session_id="",
                     name=reason,
@@ -130,7 +130,8 @@ class Notices:
         settings, event = self._settings[host], loads(delivery.body)
         at = seconds_of(event["timestamp"]) or now
         key = (delivery.subscription.id, delivery.event_id)
-        if key in self._sent or at + KEPT_SECONDS <= now:
+        is_wanted = event["name"] in settings.on
+        if key in self._sent or not is_wanted or at + KEPT_SECONDS <= now:
             return _DONE
         quiet_ends_at = _end_of_quiet(settings.quiet, now)
         if quiet_ends_at is not None:
@@ -250,18 +251,6 @@ async def _send(settings: NotifySettings, delivery: EventDelivery, document: JSO
     if status not in range(200, 300):
         logger.warning("the address of [[notify]] answered %d", status)
     return status
-
-
-def _host_of(settings: NotifySettings) -> str:
-    url, secret = settings.url, settings.secret
-    texts = [None if each is None else each.get_secret_value() for each in (url, secret)]
-    return NOTIFY_HOST + _digest(
-        [settings.model_dump(mode="json", exclude={"url", "secret"}), texts]
-    )
-
-
-def _digest(document: object) -> str:
-    return digest_of(dumps(document))[:32]
 
 
 def _end_of_quiet(quiet: str | None, now: float) -> float | None:

@@ -39,10 +39,14 @@ def receiver() -> Generator[EventReceiver]:
         yield running
 
 
+def notices_of(node: Engine, *settings: JSON) -> Notices:
+    models = [NotifySettings.model_validate(each) for each in settings]
+    return Notices(models, node.registry, ConsoleAddress("https://sh.test"))
+
+
 async def start(node: Engine, *settings: JSON) -> None:
     """Send the notices of some settings."""
-    models = [NotifySettings.model_validate(each) for each in settings]
-    notices = Notices(models, node.registry, ConsoleAddress("https://sh.test"))
+    notices = notices_of(node, *settings)
     await notices.subscribe()
     deliverer = Deliverer(node.registry, notices, jitter=lambda low, high: (low + high) / 2)
     node.registry.spawn(deliverer.run)
@@ -208,13 +212,10 @@ async def test_an_old_notice_and_one_of_other_settings_are_not_sent(
 ) -> None:
     async with engine() as node:
         receiver.status = 500
-        await start(node, {"url": receiver.url, "on": ["limit_near"]})
-        other = Notices(
-            [NotifySettings(url=receiver.url + "/other")],  # pyright: ignore[reportArgumentType]
-            node.registry,
-            ConsoleAddress(),
-        )
-        await other.subscribe()
+        first: JSON = {"url": receiver.url, "on": ["limit_near"]}
+        await start(node, first)
+        other = {"url": receiver.url + "/other"}
+        await notices_of(node, first, other).subscribe()
         await node.store.add_limit(ADA.key, "sessions", node.clock.now())
         await until(lambda: receiver.requests)
 
@@ -232,6 +233,17 @@ async def test_an_old_notice_and_one_of_other_settings_are_not_sent(
 
         await until(has_other_only)
         assert (receiver.requests, receiver.delivered) == (1, [])
+
+
+async def test_what_waits_is_sent_by_corrected_settings(receiver: EventReceiver) -> None:
+    async with engine() as node:
+        wrong = {"url": "http://127.0.0.1:9", "on": ["human_needed", "limit_near"]}
+        await notices_of(node, wrong).subscribe()
+        session = await ask(node)
+        await node.store.add_limit(ADA.key, "sessions", node.clock.now())
+        await start(node, {"url": receiver.url, "on": ["human_needed"]})
+        await until(lambda: is_empty(node))
+    assert [session in each.body for each in receiver.delivered] == [True]
 
 
 @pytest.mark.thorough
