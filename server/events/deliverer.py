@@ -76,7 +76,7 @@ class Deliverer:
     """Sends the queued events, of any process, until cancelled. Use one for each sender in a process.
 
     Hosts do not wait for one another, but those that did not answer last time take turns. A host gets one request at a time,
-    and two a second at most, until it takes one. An event is sent at least once, always under the same id; after
+    and two a second at most, until it takes one. An event is sent at least once, always under the same id; after each
     MAX_ATTEMPTS it waits for the refresh of its subscription.
     """
 
@@ -182,8 +182,10 @@ class Deliverer:
         if not status or status == 429 or status >= 500:
             failures.append(reason)
         due_at, attempts = None, delivery.attempts - (reason == OVERLOAD)
-        if attempts < MAX_ATTEMPTS:
-            delay = min(FIRST_DELAY * 4 ** (attempts - 1), LONGEST_DELAY)
+        # All attempts are counted: an event may have come with any of them.
+        in_round = attempts % MAX_ATTEMPTS
+        if in_round or reason == OVERLOAD:
+            delay = min(FIRST_DELAY * 4 ** (in_round - 1), LONGEST_DELAY)
             due_at = self._clock.now() + delay * self._jitter(0.8, 1.2)
         else:
             logger.info("an event for %s was given up: %s", subscription.host, reason)

@@ -31,7 +31,7 @@ def find(connection: Connection, subscription_id: str) -> Subscription | None:
 
 
 def put(connection: Connection, subscription: Subscription, *, most: int) -> bool:
-    """Store a subscription, or refresh the one with its id: its dead deliveries are tried again.
+    """Store a subscription, or refresh the one with its id: its dead deliveries are tried again, with all attempts counted.
 
     Returns False if its owner has `most` others. A former secret is kept for ROTATION_SECONDS. Subscriptions that have
     expired are deleted.
@@ -58,7 +58,7 @@ def put(connection: Connection, subscription: Subscription, *, most: int) -> boo
     [row] = seal_rows(connection, schema.subscription, [values])
     connection.execute(update(schema.subscription).where(this).values(row))
     dead = (_d.subscription_id == subscription.id, _d.due_at.is_(None))
-    connection.execute(update(schema.delivery).where(*dead).values(due_at=now, attempts=0))
+    connection.execute(update(schema.delivery).where(*dead).values(due_at=now))
     outbox.mark_queued(connection)
     return True
 

@@ -14,6 +14,7 @@ from support.waiting import until
 
 from statehold.server.events.deliverer import (
     FAILING_HOSTS,
+    FIRST_DELAY,
     LEASE_SECONDS,
     LOOK_SECONDS,
     MAX_ATTEMPTS,
@@ -104,8 +105,14 @@ async def test_a_failed_delivery_is_tried_ten_times_and_again_after_a_refresh(
         assert delays == pytest.approx([0.5, 2.0, 8.0, 32.0, 128.0, 512.0, 2048.0, 3600.0, 3600.0])
         node.clock.advance(100_000.0)
         assert receiver.requests == MAX_ATTEMPTS
-        receiver.status = 204
         await subscribe(node, receiver)
+
+        async def has_next_round() -> bool:
+            return await due_at(node) == node.clock.now() + FIRST_DELAY
+
+        await until(has_next_round)
+        receiver.status = 204
+        node.clock.advance(FIRST_DELAY)
         await until(lambda: receiver.delivered)
         assert receiver.delivered[0].is_signed(SECRET)
 

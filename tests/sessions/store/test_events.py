@@ -192,7 +192,8 @@ async def test_a_claimed_delivery_is_due_again_when_its_lease_ends(
     assert await claim(store, now=900.0) == []
     await subscribe(store, "session_paused", created_at=100.0, secret="whsec_second")
     [third] = await claim(store, now=100.0)
-    assert third.attempts == 1
+    # Each of them may have come.
+    assert third.attempts == 3
     assert third.subscription.secret == "whsec_second"
     assert third.subscription.old_secret == "whsec_first"
     assert third.subscription.old_secret_ends_at > 100.0
