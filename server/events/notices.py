@@ -145,6 +145,9 @@ class Notices:
         answer = await _send(settings, delivery, _document(settings, delivery, event, subject))
         if answer in range(200, 300):
             self._sent[key] = None
+            if event["name"] == "limit_near":
+                # It has the same id all day, and its delivery keeps it from being sent once more.
+                return Postponed(at + KEPT_SECONDS)
         return answer
 
     def _wait_of(self, budget: _Budget, now: float) -> float | None:

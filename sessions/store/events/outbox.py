@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from sqlalchemy import Connection, and_, bindparam, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, exists, func, or_, select, update
 
 from ...json_codec import JSON, digest_of, dumps, loads
 from ...lifecycle import Status
@@ -103,14 +103,18 @@ def add(
 def add_notice(
     connection: Connection, name: Reason, key: object, now: float, **data: object
 ) -> None:
-    """Queue a notice about something that is no event of a session. `key` makes its id unique among those of its reason."""
+    """Queue a notice about something that is no event of a session, unless it is. `key` makes its id unique among those of
+    its reason.
+    """
+    event_id = f"evt_{digest_of(dumps([name, key]))[:32]}"
+    this = (_d.subscription_id == _sub.id, _d.event_id == event_id, _d.due_at > now)
     these = (_sub.owner == OPERATOR, _sub.name == name, _sub.expires_at > now)
-    subscribed = connection.execute(select(_sub.id, _sub.host).where(*these)).all()
+    query = select(_sub.id, _sub.host).where(*these, ~exists().where(*this))
+    subscribed = connection.execute(query).all()
     if not subscribed:
         return
-    digest = digest_of(dumps([name, key]))[:32]
-    body = dumps(_document(f"evt_{digest}", name, now, data))
-    common = {"event_id": f"evt_{digest}", "body": body, "attempts": 0, "due_at": now}
+    body = dumps(_document(event_id, name, now, data))
+    common = {"event_id": event_id, "body": body, "attempts": 0, "due_at": now}
     rows = [{"subscription_id": row.id, "host": row.host, **common} for row in subscribed]
     execute_many(connection, _DELIVERIES, _within_limit(connection, rows))
     mark_queued(connection)

@@ -207,6 +207,27 @@ async def test_many_notices_wait_once_and_leave_room_for_another_reason(
         assert len(waits) == 2 * MINUTE_NOTICES
 
 
+async def test_a_limit_is_told_once_a_day_by_all_processes(receiver: EventReceiver) -> None:
+    async with engine() as node:
+        await start(node, {"url": receiver.url, "on": ["limit_near"]})
+        await node.store.add_limit(ADA.key, "sessions", node.clock.now())
+        day_ends_at = node.clock.now() + KEPT_SECONDS
+
+        async def is_kept() -> bool:
+            return await due_times(node) == [pytest.approx(day_ends_at, abs=0.01)]
+
+        await until(is_kept)
+        # As the next process, which does not remember what this one has sent.
+        await start(node, {"url": receiver.url, "on": ["limit_near"]})
+        await node.store.add_limit(ADA.key, "sessions", node.clock.now())
+        await node.store.add_limit(BEN.key, "sessions", node.clock.now())
+        await until(lambda: len(receiver.delivered) == 2)
+        await until(is_kept)
+        node.clock.advance(KEPT_SECONDS + 1)
+        await until(lambda: is_empty(node))
+    assert len(receiver.delivered) == 2
+
+
 async def test_an_old_notice_and_one_of_other_settings_are_not_sent(
     receiver: EventReceiver,
 ) -> None:
