@@ -276,7 +276,10 @@ class FollowedSessions:
                 self._shared.discard(change.session_id)
                 summaries.append({"session_id": change.session_id, "status": "deleted"})
         if records:
-            summaries += await self._sessions.documents.describe_all(records)
+            documents = await self._sessions.documents.describe_all(records)
+            for record, document in zip(records, documents, strict=True):
+                is_shared = self._user.owner not in (None, record.owner)
+                summaries.append({**document, "shared": is_shared})
         self._number = number
         return summaries
 

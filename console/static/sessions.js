@@ -155,9 +155,12 @@ export class Sessions extends EventTarget {
     if (["deleted", "closed"].includes(session.status)) this.chosen.delete(id);
     else if (this.chosen.has(id)) this.chosen.set(id, session);
     const shared = this.shared.find(each => each.session_id === id);
-    if (shared) {
+    if (shared || session.shared) {
+      // Later pages of the list have none.
+      if (!shared) {
+        if (!this.hasPrevious) this._later(RELOAD_MILLISECONDS);
+      } else if (session.status === "deleted") this.shared.splice(this.shared.indexOf(shared), 1);
       // Its owner is written otherwise there.
-      if (session.status === "deleted") this.shared.splice(this.shared.indexOf(shared), 1);
       else Object.assign(shared, session, { owner: shared.owner });
       this._changed();
       return;

@@ -93,7 +93,9 @@ async def test_an_owner_lists_and_ends_shares(
     assert share["rights"] == "use"
     async with ben.events() as events:
         await agent.call_tool("session_rename", {"session_id": session, "name": "renamed"})
-        assert (await events.session(session_id=session))["name"] == "renamed"
+        renamed = await events.session(session_id=session)
+        # An agent that asks there does not ask for Ben.
+        assert (renamed["name"], renamed["shared"]) == ("renamed", True)
         ended = await alice.send("DELETE", f"{path}/{share['id']}")
         assert ended.status_code == 200
         refused = await ben.refused("GET", f"/sessions/{session}")
