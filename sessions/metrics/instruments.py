@@ -20,7 +20,8 @@ BOUNDS: Final = (
 )
 """The upper bounds of the buckets of durations, in seconds: those of OpenTelemetry for MCP, and finer ones below 10 ms."""
 MAX_SERIES: Final = 1000
-"""Combinations of labels of one instrument; all further ones count as OTHER."""
+"""Combinations of labels of one instrument. Further ones have OTHER for the tool, beyond twice as many for all labels."""
+TOOL: Final = "gen_ai_tool_name"
 OTHER: Final = "_OTHER"
 """The label in place of a value that is not known, as in OpenTelemetry."""
 
@@ -77,12 +78,12 @@ class Instrument(Generic[T]):
 
     def of(self, labels: tuple[str, ...]) -> T:
         """Return the value of some labels, created on first use."""
-        value = self.values.get(labels)
-        if value is None:
-            if len(self.values) >= MAX_SERIES:
-                labels = (OTHER,) * len(labels)
-            value = self.values.setdefault(labels, self._create())
-        return value
+        for most, others in ((MAX_SERIES, (TOOL,)), (2 * MAX_SERIES, self.labels)):
+            if labels in self.values or len(self.values) < most:
+                break
+            pairs = zip(self.labels, labels, strict=True)
+            labels = tuple(OTHER if name in others else label for name, label in pairs)
+        return self.values.setdefault(labels, self._create())
 
 
 class Durations(Instrument[Histogram]):
@@ -120,12 +121,12 @@ class Metrics:
         self.requests = Durations(
             "mcp_server_operation_duration",
             "Requests of clients, from their arrival to the answer.",
-            *("mcp_method_name", "gen_ai_tool_name", "error_type", "era", "network_transport"),
+            *("mcp_method_name", TOOL, "error_type", "era", "network_transport"),
         )
         self.calls = Durations(
             "mcp_client_operation_duration",
             "Tool calls that were sent to services, from the request to the answer.",
-            *("service", "gen_ai_tool_name", "error_type"),
+            *("service", TOOL, "error_type"),
         )
         self.waits = Durations(
             "statehold_call_wait",

@@ -13,6 +13,7 @@ from statehold.sessions.metrics.instruments import (
     OTHER,
     Counts,
     Histogram,
+    Metrics,
     error_type,
 )
 from statehold.sessions.metrics.usage import SLOT_SECONDS, SLOTS, ServiceUsage
@@ -39,10 +40,19 @@ def test_a_duration_at_a_bound_counts_as_not_longer() -> None:
 
 def test_labels_beyond_the_bound_count_as_others() -> None:
     counts = Counts("tested", "A test.", "name")
-    for number in range(MAX_SERIES + 100):
+    for number in range(2 * MAX_SERIES + 100):
         counts.add(f"invented_{number}")
-    assert len(counts.values) == MAX_SERIES + 1
+    assert len(counts.values) == 2 * MAX_SERIES + 1
     assert counts.values[OTHER,] == [100.0]
+
+
+def test_many_tools_hide_no_service() -> None:
+    calls = Metrics(has_tools=True).calls
+    for number in range(MAX_SERIES + 100):
+        calls.record(0.1, "shop", f"tool_{number}", "")
+    calls.record(0.1, "shop", "tool_0", "outcome_unknown")
+    assert sum(calls.values["shop", OTHER, ""].counts) == 100
+    assert sum(calls.values["shop", OTHER, "outcome_unknown"].counts) == 1
 
 
 def test_only_known_outcomes_are_labels() -> None:
