@@ -30,7 +30,7 @@ QUIET_SECONDS: Final = 1.0
 MAX_REMEMBERED_MESSAGES: Final = 256
 """Library messages that are remembered at once. Some contain a client's address, so there may be any number."""
 
-_CLIENT_LIBRARIES: Final = ("uvicorn", "mcp")
+_CLIENT_LIBRARIES: Final = ("uvicorn", "mcp", "opentelemetry")
 """The libraries whose messages clients can cause."""
 _DISCONNECTS: Final = (
     anyio.ClosedResourceError,

@@ -22,12 +22,17 @@ SAMPLED: Final = 0x01
 """A flag of a trace, as is the next one (W3C Trace Context)."""
 RANDOM: Final = 0x02
 MAX_STATE: Final = 512
-"""Characters of a `tracestate` that are passed on; a longer one is left out."""
+"""Characters of a `tracestate` that are passed on; a longer or malformed one is left out."""
 
 _NONE: Final = nullcontext()
 _TRACEPARENT: Final = re.compile(
     "(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
 )
+_MEMBER: Final = (
+    r"(?:[a-z][_0-9a-z*/-]{0,255}|[a-z0-9][_0-9a-z*/-]{0,240}@[a-z][_0-9a-z*/-]{0,13})"
+    r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+_TRACESTATE: Final = re.compile(rf"{_MEMBER}(?:[ \t]*,[ \t]*{_MEMBER}){{0,31}}")
 _current: Final[ContextVar[Span | None]] = ContextVar("span", default=None)
 
 
@@ -107,7 +112,8 @@ class Spans:
         if match is None and not is_sampled:
             return None
         flags = flags & RANDOM | (SAMPLED if is_sampled else 0)
-        state = state if isinstance(state, str) and len(state) <= MAX_STATE else ""
+        is_state = isinstance(state, str) and len(state) <= MAX_STATE
+        state = state if is_state and _TRACESTATE.fullmatch(state) else ""
         return Span(name, "SERVER", (trace_id, parent_id, flags, state), {})
 
     def call(self, service: str, tool: str, session_id: str) -> AbstractContextManager[None]:

@@ -34,7 +34,7 @@ from support.selection import matrix
 from support.waiting import until
 
 from statehold.server.process.tracing import span_export
-from statehold.sessions.metrics.spans import SPANS
+from statehold.sessions.metrics.spans import SPANS, trace_context
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
@@ -238,6 +238,28 @@ async def test_calls_and_the_end_do_not_wait_for_a_collector_that_fails(
                     result = await client.call_tool("inc", {"session_id": session})
                     assert not result.is_error
             assert running.stop(within=10) == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "is_passed_on"),
+    [("rojo=00f0,congo@es=t61 , a=b", True), ("to=do,line\n2", False), ("1=x", False)],
+)
+async def test_only_a_well_formed_state_of_a_trace_is_passed_on(
+    state: str,
+    is_passed_on: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with collecting() as collector:
+        for name, text in environment(collector).items():
+            monkeypatch.setenv(name, text)
+        async with span_export("1", "node"):
+            span = SPANS.request("ping", {"traceparent": TRACEPARENT, "tracestate": state})
+            assert span is not None
+            assert ("tracestate" in trace_context()) == is_passed_on
+            span.end()
+    assert [bool(span.trace_state) for span in collector.spans] == [is_passed_on]
+    assert caplog.messages == []
 
 
 async def test_a_text_that_cannot_be_encoded_costs_no_other_spans(
