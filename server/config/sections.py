@@ -253,6 +253,10 @@ class NotifySettings(Section):
     def _has_one_way(self) -> NotifySettings:
         if bool(self.command) == (self.url is not None):
             raise PydanticCustomError("statehold", "should have either `command` or `url`")
+        if self.quiet is not None and len({*self.quiet.split("-")}) == 1:
+            raise PydanticCustomError(
+                "statehold", "should have a `quiet` that ends at another time"
+            )
         return self
 
 

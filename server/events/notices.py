@@ -43,6 +43,7 @@ SEND_SECONDS: Final = 10.0
 SUBSCRIBED_SECONDS: Final = 172_800.0
 """Seconds after which the subscriptions of settings end that no process has any more."""
 RENEW_SECONDS: Final = 43_200.0
+RETRY_SECONDS: Final = 30.0
 KEPT_SECONDS: Final = 86_400.0
 """Seconds after which a notice is not sent any more."""
 MINUTE_NOTICES: Final = 10
@@ -88,19 +89,22 @@ class Notices:
         self._places = BoundedMap[_Budget, int](MAX_SENT)
         """The place of the last one that waits, each minute having MINUTE_NOTICES of them since 1970."""
 
-    async def keep_subscribed(self) -> None:
-        """Renew the subscriptions until cancelled."""
+    async def keep_subscribed(self, are_stored: bool) -> None:
+        """Renew the subscriptions until cancelled, soon if they are not stored yet."""
         while True:
-            await self._clock.sleep_until(self._clock.now() + RENEW_SECONDS)
-            await self.subscribe()
+            seconds = RENEW_SECONDS if are_stored else RETRY_SECONDS
+            await self._clock.sleep_until(self._clock.now() + seconds)
+            are_stored = await self.subscribe()
 
-    async def subscribe(self) -> None:
-        """Store the subscriptions of the settings, or have them last longer."""
+    async def subscribe(self) -> bool:
+        """Store the subscriptions of the settings, or have them last longer. Return False if the store does not answer."""
         try:
             for subscription in self._subscriptions(self._clock.now()):
                 await self._store.put_subscription(subscription, most=MAX_SUBSCRIPTIONS)
         except StoreUnavailable as error:
             logger.warning("some notices are not sent: %s", error)
+            return False
+        return True
 
     def _subscriptions(self, now: float) -> Iterator[Subscription]:
         for host, settings in self._settings.items():

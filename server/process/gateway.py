@@ -201,8 +201,7 @@ async def _start_notices(gateway: Gateway) -> None:
 
     registry = gateway.registry
     notices = Notices(gateway.config.notify, registry, gateway.console_address)
-    await notices.subscribe()
-    registry.spawn(notices.keep_subscribed)
+    registry.spawn(notices.keep_subscribed, await notices.subscribe())
     registry.spawn(Deliverer(registry, notices).run)
 
 

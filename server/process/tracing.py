@@ -45,7 +45,8 @@ logger = logging.getLogger("statehold.server")
 @asynccontextmanager
 async def span_export(version: str, node_id: str) -> AsyncGenerator[None]:
     """Create and export spans while the block runs, if the environment names a collector."""
-    if not any(os.environ.get(name) for name in ENDPOINTS):
+    is_off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if is_off or not any(os.environ.get(name) for name in ENDPOINTS):
         yield
         return
     try:

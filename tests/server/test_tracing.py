@@ -262,6 +262,15 @@ async def test_only_a_well_formed_state_of_a_trace_is_passed_on(
     assert caplog.messages == []
 
 
+async def test_a_variable_of_opentelemetry_turns_the_export_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "True")
+    async with span_export("1", "node"):
+        assert SPANS.exporter is None
+
+
 async def test_a_text_that_cannot_be_encoded_costs_no_other_spans(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

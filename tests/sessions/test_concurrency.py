@@ -12,7 +12,6 @@ import pytest
 from statehold.sessions.concurrency import BackgroundTasks, LazyEvent, RaceLost, race
 from statehold.sessions.json_codec import LARGE, is_large
 
-
 VARIABLE = ContextVar("VARIABLE", default="")
 
 

@@ -23,7 +23,13 @@ from statehold.client import connect
 from statehold.server.config.load import load
 from statehold.server.config.sections import NotifySettings
 from statehold.server.events.deliverer import FIRST_DELAY, LEASE_SECONDS, Deliverer
-from statehold.server.events.notices import KEPT_SECONDS, MINUTE_NOTICES, SEND_SECONDS, Notices
+from statehold.server.events.notices import (
+    KEPT_SECONDS,
+    MINUTE_NOTICES,
+    RETRY_SECONDS,
+    SEND_SECONDS,
+    Notices,
+)
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.store.events.records import EventDelivery
 from statehold.tools.own.control_tools import ConsoleAddress
@@ -267,6 +273,20 @@ async def test_what_waits_is_sent_by_corrected_settings(receiver: EventReceiver)
     assert [session in each.body for each in receiver.delivered] == [True]
 
 
+async def test_subscriptions_are_stored_once_the_store_answers_again(
+    receiver: EventReceiver,
+) -> None:
+    async with engine() as node:
+        notices = notices_of(node, {"url": receiver.url})
+        node.registry.spawn(notices.keep_subscribed, False)
+
+        async def is_subscribed() -> bool:
+            node.clock.advance(RETRY_SECONDS / 10)
+            return await node.store.due_hosts() != {}
+
+        await until(is_subscribed)
+
+
 @pytest.mark.thorough
 async def test_a_request_reaches_its_person_after_the_server_was_killed(
     tmp_path: Path, receiver: EventReceiver
@@ -311,6 +331,7 @@ async def test_a_request_reaches_its_person_after_the_server_was_killed(
         {"command": ["x"], "on": ["everything"]},
         {"command": ["x"], "quiet": "22-7"},
         {"command": ["x"], "quiet": "22:00-24:00"},
+        {"command": ["x"], "quiet": "22:00-22:00"},
     ],
 )
 def test_wrong_settings_are_refused(settings: JSON) -> None:
