@@ -180,7 +180,7 @@ class Snapshots:
     async def _save_connection(
         self, session: LiveSession, binding: Binding, live: LiveConnection, light: bool
     ) -> tuple[float, bytes] | None:
-        name, error = binding.service.name, None
+        name, error, began_at = binding.service.name, None, self._core.clock.now()
         try:
             async with AsyncExitStack() as stack:
                 # A call may take longer than any bound, and a checkpoint must still save the effects of the calls before it.
@@ -210,7 +210,9 @@ class Snapshots:
             error = "an internal fault"
             logger.exception("session %s: %s not saved", session.id, name)
         binding.save_error = error
-        self._core.metrics.snapshots.record(0.0, name, "failed")
+        if not session.ends:
+            seconds = self._core.clock.now() - began_at
+            self._core.metrics.snapshots.record(seconds, name, "failed")
         return None
 
     async def save(self, session: LiveSession, binding: Binding) -> SnapshotRecord | None:

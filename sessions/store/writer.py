@@ -89,7 +89,9 @@ class Writer:
         """Set and replaced when a transaction has queued deliveries of events."""
         self.on_written: list[Callable[[set[str]], None]] = []
         """Called with the ids of the sessions of which a transaction wrote something. They must not block."""
-        self.durations = Durations("statehold_store_write", "Write transactions of the store.")
+        self.durations = Durations(
+            "statehold_store_write", "Write transactions of the store.", "error_type"
+        )
         self.dropped_entries = 0
         """Appended entries given up: too many were waiting, or their values could not be stored."""
 
@@ -239,9 +241,14 @@ class Writer:
             run_units(connection, units, self._compactor)
             return connection.info.pop(outbox.QUEUED, False)
 
-        began_at = anyio.current_time()
-        has_events = await self._connections.write(work, durable=durable)
-        self.durations.record(anyio.current_time() - began_at)
+        began_at, error_type = anyio.current_time(), ""
+        try:
+            has_events = await self._connections.write(work, durable=durable)
+        except StoreUnavailable:
+            error_type = "failed"
+            raise
+        finally:
+            self.durations.record(anyio.current_time() - began_at, error_type)
         self.trouble = None
         if has_events:
             self.notify_events_queued()

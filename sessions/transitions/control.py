@@ -80,6 +80,8 @@ class Controls:
                 )
                 # A renewal is the same event.
                 await self._save(session, request, is_recorded=not is_asked)
+                if not is_asked:
+                    self._core.metrics.human_requests.add()
         return session
 
     async def note_agent_left(self, principal: Principal, ref: str, since: float) -> None:

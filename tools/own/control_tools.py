@@ -129,8 +129,6 @@ class ControlTools:
             principal, session.id, arguments.reason, wait_seconds=wait_seconds
         )
         is_new = was_idle and session.record.control.driver is SessionDriver.REQUESTED
-        if is_new:
-            self._registry.core.metrics.human_requests.add()
         since = session.record.control.since
         try:
             if is_new and wait_seconds:

@@ -457,6 +457,7 @@ async def test_a_flush_that_failed_is_tried_again(
         store.append(entry("sh_a", 1), NODE)
         assert await anyio.to_thread.run_sync(flushes.one.wait, 5)
         assert failures == []
+        assert sum(store.write_durations.values["failed",].counts) > 0
 
 
 async def test_closing_writes_what_was_written_behind(tmp_path: Path) -> None:

@@ -421,6 +421,7 @@ async def test_a_repeated_request_stands_since_the_first_and_ends_after_its_last
         assert session.record.control.driver is SessionDriver.REQUESTED
         await controls.request(LOCAL, session.id, "something else")
         assert session.record.control.since > begin
+        assert engine.registry.core.metrics.human_requests.values == {(): [2.0]}
 
 
 async def test_a_request_that_nobody_answers_ends_without_a_notice(build: Build):

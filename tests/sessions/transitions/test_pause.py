@@ -86,6 +86,33 @@ async def test_a_pause_after_one_that_could_not_save_is_one_as_any(build: Build)
         assert "it was paused" in await told(engine, session)
 
 
+async def test_only_a_snapshot_that_is_needed_counts_as_failed(build: Build):
+    async with build(saving()) as engine:
+        failed = engine.registry.core.metrics.snapshots.of(("counter", "failed"))
+        session = await engine.create()
+        await engine.count(session.id)
+        begun, may_fail = anyio.Event(), anyio.Event()
+
+        async def fail_late() -> Snapshot | None:
+            begun.set()
+            await may_fail.wait()
+            return await refuse()
+
+        engine.counter.live[0].snapshot = fail_late
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(engine.registry.snapshots.take, session, session.bindings["counter"])
+            await begun.wait()
+            tasks.start_soon(engine.registry.close, LOCAL, session.id)
+            await engine.until(lambda: session.ends)
+            may_fail.set()
+        assert sum(failed.counts) == 0
+        session = await engine.create()
+        await engine.count(session.id)
+        engine.counter.live[-1].snapshot = refuse
+        await engine.registry.pause(LOCAL, session.id)
+        assert sum(failed.counts) == 1
+
+
 async def test_a_checkpoint_that_failed_before_is_no_failure_of_the_pause(build: Build):
     async with build(saving(checkpoint_seconds=5.0)) as engine:
         session = await engine.create()
