@@ -262,7 +262,7 @@ async def test_an_old_notice_and_one_of_other_settings_are_not_sent(
         assert (receiver.requests, receiver.delivered) == (1, [])
 
 
-async def test_what_waits_is_sent_by_corrected_settings(receiver: EventReceiver) -> None:
+async def test_notices_that_wait_are_sent_by_corrected_settings(receiver: EventReceiver) -> None:
     async with engine() as node:
         wrong = {"url": "http://127.0.0.1:9", "on": ["human_needed", "limit_near"]}
         await notices_of(node, wrong).subscribe()

@@ -117,7 +117,7 @@ async def test_a_scrape_has_calls_connections_and_sessions_and_names_nobody(tmp_
     assert "local" not in text.replace("localhost", "")
 
 
-async def test_what_happens_seldom_begins_with_0(tmp_path: Path) -> None:
+async def test_series_of_rare_events_begin_with_0(tmp_path: Path) -> None:
     with measured(tmp_path) as running:
         _, samples = await scrape(running)
     begun = {(name, labels) for (name, labels), each in samples.items() if each == 0}
