@@ -112,8 +112,8 @@ class Spans:
         if match is None and not is_sampled:
             return None
         flags = flags & RANDOM | (SAMPLED if is_sampled else 0)
-        is_state = isinstance(state, str) and len(state) <= MAX_STATE
-        state = state if is_state and _TRACESTATE.fullmatch(state) else ""
+        if not isinstance(state, str) or len(state) > MAX_STATE or not _TRACESTATE.fullmatch(state):
+            state = ""
         return Span(name, "SERVER", (trace_id, parent_id, flags, state), {})
 
     def call(self, service: str, tool: str, session_id: str) -> AbstractContextManager[None]:
