@@ -13,7 +13,7 @@ import anyio
 import httpx2
 
 from ...sessions.errors import StoreUnavailable
-from ...sessions.json_codec import JSON, digest_of, dumps, loads
+from ...sessions.json_codec import JSON, dumps, loads
 from ...sessions.one_line import plain_name, plural
 from ...sessions.owned_map import BoundedMap
 from ...sessions.records import Principal, SessionDriver
