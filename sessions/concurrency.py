@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
@@ -111,9 +110,7 @@ class BackgroundTasks:
     def start(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
         """Start a task. A failure ends all of them."""
         assert self._group is not None, "the background tasks are not open"
-        start_soon: Callable[..., object] = self._group.start_soon
-        # An empty context: the token, the trace and the session of the caller end with its call.
-        contextvars.Context().run(start_soon, work, *args)
+        self._group.start_soon(work, *args)
 
     def spawn(self, work: Callable[..., Coroutine[Any, Any, object]], *args: object) -> None:
         """Start a task whose failure is logged and stops nothing else."""

@@ -230,7 +230,10 @@ class StateholdServer(Server[dict[str, Any]]):
             with translate_errors():
                 await self._gateway.opening.wait()
         if ctx.method in ("initialize", "server/discover"):
-            return await self._introduce(ctx, await hide_internal_error(call_next, ctx))
+            with Measure(self._gateway, self._requester, ctx) as measure:
+                result = await self._introduce(ctx, await hide_internal_error(call_next, ctx))
+                measure.outcome = "ok"
+            return result
         if ctx.method != "tools/call" or not connection_of(ctx).initialize_accepted:
             return await self._answer(ctx, call_next)
         if COMMAND_SCOPE in ctx.lifespan_context:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextvars
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -266,7 +267,9 @@ class Snapshots:
     def _checkpoint_at(self, session: LiveSession, binding: Binding, due_at: float) -> None:
         if binding.checkpoint_at is None or due_at < binding.checkpoint_at:
             binding.checkpoint_at = due_at
-            self._core.tasks.spawn(self._checkpoint, session, binding, due_at)
+            # The trace of the call has ended by then.
+            spawn = self._core.tasks.spawn
+            contextvars.Context().run(spawn, self._checkpoint, session, binding, due_at)
 
     async def _checkpoint(self, session: LiveSession, binding: Binding, due_at: float) -> None:
         with suppress(RaceLost):

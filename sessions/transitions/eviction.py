@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 from typing import Final
 
 from ..cluster.placement import excess
@@ -75,7 +76,8 @@ class Eviction:
 
     def evict(self, holder: str, foreign: bool) -> None:
         """Pause a session in the background."""
-        self._core.tasks.spawn(self._evict, holder, foreign)
+        # The log and the trace of the call that needs the place are not those of the session that gives it up.
+        contextvars.Context().run(self._core.tasks.spawn, self._evict, holder, foreign)
 
     def may_evict(self, holder: str, foreign: bool) -> bool:
         """Whether a session can be paused now; with `foreign` only if it can be saved or must give way."""

@@ -2,34 +2,14 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from statehold.sessions.concurrency import BackgroundTasks, LazyEvent, RaceLost, race
+from statehold.sessions.concurrency import LazyEvent, RaceLost, race
 from statehold.sessions.json_codec import LARGE, is_large
-
-VARIABLE = ContextVar("VARIABLE", default="")
-
-
-async def test_a_task_in_the_background_does_not_inherit_the_context_of_its_caller() -> None:
-    found: list[str] = []
-    ended = anyio.Event()
-
-    async def look() -> None:
-        found.append(VARIABLE.get())
-        ended.set()
-
-    async with BackgroundTasks() as tasks:
-        token = VARIABLE.set("of a call")
-        tasks.spawn(look)
-        VARIABLE.reset(token)
-        with anyio.fail_after(5):
-            await ended.wait()
-    assert found == [""]
 
 
 async def work() -> str:

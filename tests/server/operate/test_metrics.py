@@ -104,6 +104,7 @@ async def test_a_scrape_has_calls_connections_and_sessions_and_names_nobody(tmp_
     assert value(samples, calls, service="quick") == 4
     labels = {"era": "modern", "network_transport": "tcp", "mcp_method_name": "tools/call"}
     assert value(samples, f"{REQUESTS}_count", **labels) == 6
+    assert value(samples, f"{REQUESTS}_count", mcp_method_name="server/discover") >= 1
     assert value(samples, "statehold_connections_lost_total", service="quick") == 1
     assert value(samples, "statehold_restarts_total", service="quick") == 1
     assert value(samples, "statehold_connection_open_seconds_count", service="quick") >= 2

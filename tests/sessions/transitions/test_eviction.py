@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import anyio
 import pytest
 from support.counting import Counting, refuse
@@ -11,6 +13,7 @@ from support.loop_clock import LoopClock
 from statehold.sessions.errors import (
     SessionLimit,
 )
+from statehold.sessions.live.session import LiveSession, logged_session
 from statehold.sessions.policy import Policy
 from statehold.sessions.records import Principal
 from statehold.sessions.services import PausePolicy
@@ -51,6 +54,26 @@ async def test_the_least_recently_used_idle_session_gives_way(build: Build):
         assert await engine.status(b.id) == "paused"
         assert await engine.status(a.id) == "idle"
         assert await engine.count(b.id) == 2
+
+
+async def test_the_log_of_a_session_that_gives_way_does_not_name_that_of_the_call(
+    build: Build, caplog: pytest.LogCaptureFixture
+):
+    named: dict[str, LiveSession | None] = {}
+
+    def note_session(record: logging.LogRecord) -> bool:
+        named[record.getMessage()] = logged_session.get()
+        return True
+
+    caplog.set_level(logging.DEBUG, "statehold.sessions")
+    caplog.handler.addFilter(note_session)
+    async with build(Counting(pause="snapshot"), policy=Policy(live_sessions=1)) as engine:
+        a, b = await engine.create(), await engine.create()
+        await engine.count(a.id)
+        engine.counter.live[0].snapshot = refuse
+        await engine.count(b.id)
+    [of_a] = [session for message, session in named.items() if "not saved" in message]
+    assert of_a is not b
 
 
 @pytest.mark.parametrize("saves", [False, True])
