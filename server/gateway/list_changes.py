@@ -230,8 +230,8 @@ class ListWatcher:
         """Add the items that connections list now to a service.
 
         The service is probed again if a connection lists an item of a fresh connection differently or not at all, unless it
-        did so before, or does not answer although it announced a change. The lists of a connection with the login of a
-        principal are theirs alone, and are not added.
+        did so before, or if the connection of a session does not answer although it announced a change. The lists of a
+        connection with the login of a principal are theirs alone, and are not added.
         """
         lists: dict[UpstreamConnection, dict[str, ItemT]] = {}
         changed_lists: list[dict[str, ItemT]] = []
@@ -243,7 +243,8 @@ class ListWatcher:
             except (SessionError, TimeoutError) as error:
                 # The connection has closed since, or is busy with a call that waits for input.
                 logger.debug("a connection of %s did not list its items: %s", service.name, error)
-                is_incomplete = is_incomplete or kind in changing_lists(connection.peer)
+                was_live = connection in service.live_tools.connections
+                is_incomplete |= was_live and kind in changing_lists(connection.peer)
                 continue
             if connection.owner and await service.separates(connection.owner):
                 # Known by now: the login went with the request.

@@ -109,7 +109,7 @@ class UpstreamConnection:
         """The session that it belongs to, None for a shared connection."""
         self._open_another = open_another
         self._param_headers = param_headers
-        self._on_changed = on_changed
+        self.on_changed = on_changed
         self._on_older_question = on_older_question
         self._saver = saver
         self._explain = explain
@@ -444,8 +444,8 @@ class UpstreamConnection:
         await rpc.listen(method, params, number=next(rpc.numbers), headers=headers)
 
     def _report_change(self, method: str) -> None:
-        if self._on_changed is not None:
-            self._on_changed(self, method, {})
+        if self.on_changed is not None:
+            self.on_changed(self, method, {})
 
     async def on_request(self, method: str, params: JSON, number: int | None) -> JSON:
         """Pass a question of the upstream on to the caller of the call that it belongs to, and return the answer."""
@@ -491,10 +491,10 @@ class UpstreamConnection:
                 self._resource_updates.handle_acknowledgement(uri)
             if self._listener is not None and "resourceSubscriptions" not in filters:
                 self._listener.handle_acknowledgement(params, late=self._had_calls)
-        elif self._on_changed is not None and method.endswith(CHANGES):
+        elif self.on_changed is not None and method.endswith(CHANGES):
             number = change_stream.subscription_number(params)
             if number is not None and number < self._first_number:
                 # An earlier process made this subscription; the connection has its own.
                 end = partial(self.rpc.notify, "notifications/cancelled", {"requestId": number})
                 self.rpc.spawn(contextvars.Context(), end)
-            self._on_changed(self, method, params)
+            self.on_changed(self, method, params)

@@ -115,8 +115,16 @@ async def probe_upstream(connection: UpstreamConnection) -> Profile:
     Raises:
         UpstreamMisbehaved, UpstreamRefused, OutcomeUnknown, ConnectionLost: The tools could not be listed.
     """
-    tools = await list_tools(connection)
-    prompts = await list_prompts(connection)
+    announced: list[str] = []
+
+    def note(_: UpstreamConnection, method: str, params: JSON) -> None:
+        announced.append(method)
+
+    connection.on_changed = note
+    tools, prompts = await list_tools(connection), await list_prompts(connection)
+    if announced:
+        # Some servers add tools once they are initialized.
+        tools, prompts = await list_tools(connection), await list_prompts(connection)
     return Profile(connection.peer, tools, prompts, events=await _list_events(connection))
 
 

@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -299,10 +299,10 @@ class UpstreamService:
             self._era.forget()
         try:
             connection = await self._connect(await self._make_placeholders(view))
-            try:
+            # A server that announces its lists when it starts would have us, and clients, read them without end.
+            connection.on_changed = None
+            async with aclosing(connection):
                 yield connection
-            finally:
-                await connection.aclose()
         finally:
             await self._work_folders.forget(view.id)
 

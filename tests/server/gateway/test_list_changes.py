@@ -66,6 +66,33 @@ for line in sys.stdin:
 """
 
 
+# Announces its lists whenever it starts, and has its second tool only after it was asked once.
+EAGER = """
+import json, os, sys
+def send(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+open(sys.argv[1], "a").write(f"{os.getpid()}\\n")
+tools = ["first"]
+for line in sys.stdin:
+    request = json.loads(line)
+    method, result = request["method"], {}
+    if method == "initialize":
+        changes = {"listChanged": True}
+        result = {"protocolVersion": request["params"]["protocolVersion"], "serverInfo": {"name": "eager", "version": "1"},
+                  "capabilities": {"tools": changes, "prompts": changes, "resources": changes}}
+    elif method == "tools/list":
+        result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in tools]}
+    elif method.endswith("/list"):
+        result = {method[:-5]: []}
+    if "id" in request:
+        send({"id": request["id"], "result": result})
+    if method in ("notifications/initialized", "tools/list"):
+        tools = ["first", "second"][:len(tools) + (method == "tools/list")]
+        for what in ("tools", "prompts", "resources"):
+            send({"method": f"notifications/{what}/list_changed"})
+"""
+
+
 class ListChangeCounter:
     """Counts the notifications of changed lists that a client gets, in either era."""
 
@@ -101,6 +128,21 @@ class ListChangeCounter:
 
 async def names(client: Client) -> list[str]:
     return [tool.name for tool in (await client.list_tools()).tools]
+
+
+async def test_a_server_that_announces_its_lists_when_it_starts_is_started_once(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    starts = tmp_path / "starts"
+    server, config = tmp_path / "eager.py", tmp_path / "statehold.toml"
+    server.write_text(EAGER)
+    config.write_text(
+        toml({"services": {"eager": service(str(server.with_suffix("")), str(starts))}})
+    )
+    async with Way("stdio", "modern", config, tmp_path / "data").connect() as client:
+        for _ in range(3):
+            assert {"first", "second"} <= {*await names(client)}
+        assert len(starts.read_text().split()) == 1
 
 
 @pytest.mark.thorough
