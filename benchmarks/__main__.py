@@ -1,5 +1,7 @@
 """`python -m benchmarks [part ...] [--quick] [--json FILE]`: measure, print tables, write JSON.
 
+`python -m benchmarks all`: record every part in benchmarks/runs, one after the other, each when the machine is quiet.
+
 `python -m benchmarks plot`: draw the charts of docs/reference/benchmarks.md, and write the figures of that page, of
 README.md and of docs/compare.md, from benchmarks/runs.
 """
@@ -25,10 +27,16 @@ from . import machine
 from .gateways import install_mcp_proxy
 from .parts import ON_UVLOOP, ONLY_BY_NAME, PARTS, module_of
 from .plan import Plan, quick
+from .record import record_all
 from .report import Table, against_targets
 
 PLOT = "plot"
 """The word that draws instead of measuring."""
+ALL = "all"
+QUIET_SECONDS = 180.0
+"""The longest wait for a quiet machine before a run."""
+END_SECONDS = 15.0
+"""The longest wait afterwards: programs of the run may still end."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,15 +44,20 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument(
         "parts",
         nargs="*",
-        choices=[*PARTS, PLOT, []],
+        choices=[*PARTS, ALL, PLOT, []],
         metavar="part",
-        help=", ".join([*PARTS, PLOT]),
+        help=", ".join([*PARTS, ALL, PLOT]),
     )
     arguments.add_argument(
         "--quick", action="store_true", help="everything once, in under a minute"
     )
     arguments.add_argument(
         "--json", type=Path, metavar="FILE", help="write the results there as JSON"
+    )
+    arguments.add_argument(
+        "--when-quiet",
+        action="store_true",
+        help="wait up to 3 minutes until other programs are idle; the results say whether they were",
     )
     arguments.add_argument("--over", choices=["stdio", "http"], help="hop: only this transport")
     arguments.add_argument(
@@ -100,24 +113,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     if options.parts == [PLOT]:
         return _plot()
-    if PLOT in options.parts:
-        parser().error(f"{PLOT} stands alone")
+    if {PLOT, ALL} & {*options.parts} and len(options.parts) > 1:
+        parser().error(f"{PLOT} and {ALL} stand alone")
     # A run that is stopped then stops the processes that it started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if options.parts == [ALL]:
+        return record_all(options.minutes)
     parts: list[str] = options.parts or [part for part in PARTS if part not in ONLY_BY_NAME]
+    busy = [machine.wait_until_quiet(QUIET_SECONDS)] if options.when_quiet else []
     began, load = time.monotonic(), machine.load()
     with tempfile.TemporaryDirectory(prefix="statehold-bench-") as folder:
         plan = plan_of(options, Path(folder))
         if "hop" in parts and "mcp-proxy" in plan.routes and (problem := install_mcp_proxy()):
             print(f"mcp-proxy cannot be installed: {problem}", file=sys.stderr)
         tables = {part: _measure(part, plan) for part in parts}
+    seconds = time.monotonic() - began
+    busy += [machine.wait_until_quiet(END_SECONDS)] if options.when_quiet else []
     about = {
         **machine.describe(),
         "command": _command(arguments or sys.argv[1:]),
         "load_before": load,
         "load_after": machine.load(),
-        "seconds": round(time.monotonic() - began, 1),
+        "seconds": round(seconds, 1),
     }
+    if busy:
+        about |= {"busy_cores": busy, "quiet": max(busy) < machine.QUIET_CORES}
     targets = against_targets([*tables.values()])
     if targets.rows:
         print(targets.text())

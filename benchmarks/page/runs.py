@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..parts import PARTS
+from ..parts import ONLY_BY_NAME, PARTS
 from ..report import Cell, Row
 
+NO_VERSION = "not recorded"
 FOLDER = Path(__file__).resolve().parents[1] / "runs"
 
 
@@ -32,6 +34,16 @@ class Run:
     def load(self) -> float | None:
         """The mean number of processes that wanted a core in the minute before the run."""
         return self.about.get("load_before", [None])[0]
+
+    @property
+    def version(self) -> str:
+        """The version of Statehold that was measured."""
+        return self.about.get("packages", {}).get("statehold", NO_VERSION)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether other programs were idle. Runs that did not look have the load: of two cores, one is to be free."""
+        return self.about.get("quiet", (self.load or 0.0) < 1)
 
     @property
     def missed_targets(self) -> list[dict[str, str]]:
@@ -65,6 +77,11 @@ class Run:
 Runs = dict[str, Run]
 
 
+def are_published(runs: Runs, *parts: str) -> bool:
+    """Whether all of some parts have figures for the top of a page: of a quiet machine, or of a test, which wants load."""
+    return all(part in runs and (runs[part].is_quiet or part in ONLY_BY_NAME) for part in parts)
+
+
 def read_runs(folder: Path = FOLDER) -> Runs:
     """Return the published runs by part. A part without a file has none."""
     files = {part: folder / f"{part}.json" for part in PARTS}
@@ -77,3 +94,12 @@ def _read(part: str, file: Path) -> Run:
     return Run(
         part, table["title"], table["rows"], run["targets"], run["about"], run.get("missed", "")
     )
+
+
+def outdated_parts(runs: Runs, version: str, releases: Sequence[str]) -> list[str]:
+    """Return the parts whose runs are older than this version by more than a release. `releases`: the newest first.
+
+    A run of before versions were recorded is not judged.
+    """
+    before = [release for release in releases if release != version][:1]
+    return [part for part, run in runs.items() if run.version not in (NO_VERSION, version, *before)]
