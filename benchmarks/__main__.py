@@ -24,7 +24,6 @@ from typing import Any, cast
 import anyio
 
 from . import machine
-from .gateways import install_mcp_proxy
 from .parts import ON_UVLOOP, ONLY_BY_NAME, PARTS, module_of
 from .plan import Plan, quick
 from .record import record_all
@@ -65,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--routes",
-        help="hop: only these, of direct,statehold,fastmcp,mcp-proxy; agent: only these, by their names in the table",
+        help="hop, peers, agent: only these, by their names in the table",
     )
     arguments.add_argument("--rounds", type=int, help="hop: rounds of each scenario")
     arguments.add_argument("--calls", type=int, help="hop: calls per round")
@@ -94,6 +93,7 @@ def plan_of(options: argparse.Namespace, folder: Path) -> Plan:
         "norths": (options.over,) if options.over else None,
         "eras": (options.era,) if options.era else None,
         "routes": tuple(options.routes.split(",")) if options.routes else None,
+        "peers": tuple(options.routes.split(",")) if options.routes else None,
         "agents": tuple(options.routes.split(",")) if options.routes else None,
         "rounds": options.rounds,
         "calls": options.calls,
@@ -124,8 +124,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began, load = time.monotonic(), machine.load()
     with tempfile.TemporaryDirectory(prefix="statehold-bench-") as folder:
         plan = plan_of(options, Path(folder))
-        if "hop" in parts and "mcp-proxy" in plan.routes and (problem := install_mcp_proxy()):
-            print(f"mcp-proxy cannot be installed: {problem}", file=sys.stderr)
         tables = {part: _measure(part, plan) for part in parts}
     seconds = time.monotonic() - began
     busy += [machine.wait_until_quiet(END_SECONDS)] if options.when_quiet else []

@@ -22,6 +22,7 @@ from statehold.client.transport.embedded import EmbeddedTransport, load_config
 from statehold.server.protocol.server import StateholdServer
 
 from .gateways import http_command, http_server, log_file, stdio_command
+from .peers.gateway import Place
 from .plan import MODE, QUICK, ROOT, Plan
 from .processes import accepting, free_port
 from .report import Row, Table, Target
@@ -77,7 +78,7 @@ async def in_turns(routes: Routes, plan: Plan) -> dict[str, list[float]]:
 @asynccontextmanager
 async def over_http(folder: Path) -> AsyncGenerator[Routes]:
     port = free_port()
-    command = http_command("statehold", folder, port)
+    command = http_command("statehold", Place(folder, port))
     assert command is not None
     with http_server(command, folder) as process:
         await accepting(port, process)
@@ -89,7 +90,7 @@ async def over_http(folder: Path) -> AsyncGenerator[Routes]:
 @asynccontextmanager
 async def over_stdio(folder: Path) -> AsyncGenerator[Routes]:
     """Each client starts a gateway of its own: a pipe has one reader."""
-    commands = [stdio_command("statehold", folder / name) for name in ("sdk", "ours")]
+    commands = [stdio_command("statehold", Place(folder / name)) for name in ("sdk", "ours")]
     theirs, ours = commands
     assert theirs is not None
     assert ours is not None

@@ -96,7 +96,7 @@ async def _open_routes(folder: Path, era: Era, hop: Hop) -> AsyncGenerator[list[
         await owner.call_tool("inc", more)
         upstream = [child.pid for child in upstreams_of(pid, folder / hop.folders[0])]
         yield [
-            Route(name, client, gateway, upstream, more)
+            Route(name, client, [gateway], upstream, more)
             for name, (client, gateway) in zip(names, clients, strict=True)
         ]
 

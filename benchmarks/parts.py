@@ -7,6 +7,7 @@ from types import ModuleType
 
 PARTS = {
     "hop": "benchmarks.hop",
+    "peers": "benchmarks.peers.comparison",
     "forward": "benchmarks.forwarding",
     "workers": "benchmarks.workers",
     "open": "benchmarks.opening",

@@ -59,6 +59,8 @@ class Plan:
     """The most pages of documentation in `tokens`."""
     large_refs: int = 6667
     """Links and buttons of the page of `large`, which has three elements for each."""
+    peers: tuple[str, ...] = ()
+    """Gateways of `peers`; none for all."""
     agents: tuple[str, ...] = ()
     """Routes of the scripted agent; none for all."""
     agent_rounds: int = 3

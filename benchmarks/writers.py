@@ -12,6 +12,7 @@ from statehold.client.errors import SessionError
 from statehold.client.transport.http import MAX_CONNECTIONS
 
 from .gateways import http_command, http_server
+from .peers.gateway import Place
 from .plan import Plan
 from .processes import accepting, free_port
 from .report import Table, Target
@@ -27,7 +28,7 @@ async def measure(plan: Plan) -> Table:
         f"(w) writers: seconds until {plan.writers:,} concurrent writers have their answers"
     )
     port = free_port()
-    command = http_command("statehold", plan.folder / "writers", port)
+    command = http_command("statehold", Place(plan.folder / "writers", port))
     assert command is not None
     with http_server(command, plan.folder / "writers") as process:
         await accepting(port, process)

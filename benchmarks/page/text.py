@@ -23,21 +23,19 @@ COMPARISON = ROOT / "docs" / "compare.md"
 TABLES = FOLDER / "README.md"
 FIRST = ("hop", "density", "start", "agent", "keeper")
 """The parts whose runs have the figures for newcomers; they are of one day."""
-TOP = (
-    *(
-        "hop",
-        "density",
-        "agent",
-        "browser",
-        "crowd",
-        "store",
-        "keeper",
-        "failover",
-        "timing",
-        "access",
-    ),
+TOP = [
+    "hop",
+    "density",
+    "agent",
+    "browser",
+    "crowd",
+    "store",
+    "keeper",
+    "failover",
+    "timing",
+    "access",
     "chaos",
-)
+]
 """The parts whose sentences stand at the top of the page."""
 
 

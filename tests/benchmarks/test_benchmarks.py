@@ -77,6 +77,24 @@ def test_a_hop_is_measured_beside_the_direct_way(fork_server: ForkServer, tmp_pa
     assert all(row["gateway CPU"] > 0 for row in rows if row["route"] == "statehold")
 
 
+@pytest.mark.parametrize("over", ["stdio", "http"])
+def test_gateways_are_measured_with_what_they_keep(
+    fork_server: ForkServer, tmp_path: Path, over: str
+) -> None:
+    few = ("--quick", "--over", over, "--rounds", "2", "--calls", "4")
+    only = ("--era", "legacy", "--routes", "direct,statehold,toolhive")
+    figures = measured(fork_server, tmp_path, "peers", *few, *only)
+    direct, ours = figures["peers"]["rows"]
+    kept = ("reconnect", "restart", "kill -9", "shared")
+    # Over stdio the connection is the gateway; a clean stop restores what a recipe saved, here nothing.
+    after_stop, after_kill = (None, "no") if over == "stdio" else ("no", "yes")
+    assert [direct[column] for column in kept] == ["no", after_stop, "no", "no"]
+    assert [ours[column] for column in kept] == [after_kill, after_stop, after_kill, "no"]
+    assert all(row["p10"] > 0 and row["start"] > 0 and row["version"] for row in (direct, ours))
+    assert (direct["MiB"], ours["MiB"] > 0) == (0, True)
+    assert "left out: toolhive" in figures["peers"]["notes"][0]
+
+
 def test_writers_are_measured_with_and_without_a_bound(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:

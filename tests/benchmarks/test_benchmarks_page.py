@@ -41,7 +41,7 @@ needs_matplotlib = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.parent.name + path.stem)
 def test_page_has_the_figures_of_the_runs(path: Path) -> None:
     page = path.read_text(encoding="utf-8")
     assert written(path, page, RUNS) == page, REMEDY

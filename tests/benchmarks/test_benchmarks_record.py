@@ -46,11 +46,11 @@ def test_parts_run_in_processes_of_their_own_and_one_that_fails_does_not_end_the
     written = tmp_path / f"{parts[0]}.json"
     written.write_text(json.dumps({"about": {**RECORDED, "commit": machine.commit()}}))
     code = "import sys; print(sys.argv[1:]); open(sys.argv[2], 'x') if sys.argv[1] != 'open' else sys.exit(3)"
-    monkeypatch.setattr(
-        record,
-        "command_of",
-        lambda part, file, minutes: [sys.executable, "-c", code, part, str(file), str(minutes)],
-    )
+
+    def command(part: str, file: Path, minutes: float) -> list[str]:
+        return [sys.executable, "-c", code, part, str(file), str(minutes)]
+
+    monkeypatch.setattr(record, "command_of", command)
     monkeypatch.setattr(record, "PARTS", dict.fromkeys(parts[:5], ""))
     assert record.record_all(0.5, tmp_path) == 1
     lines = capfd.readouterr().out.splitlines()
@@ -69,7 +69,11 @@ def test_a_busy_machine_is_waited_for_until_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cores = [1.5, 0.4, 0.05]
-    monkeypatch.setattr(machine, "_busy_cores", lambda seconds: cores.pop(0))
+
+    def busy_cores(seconds: float) -> float:
+        return cores.pop(0)
+
+    monkeypatch.setattr(machine, "_busy_cores", busy_cores)
     assert machine.wait_until_quiet(0.0, 0.01) == 1.5
     assert machine.wait_until_quiet(60.0, 0.01) == 0.05
     assert not cores
