@@ -1,4 +1,4 @@
-"""The database servers of the tests, here with every write on the disk before it is acknowledged."""
+"""The database servers of the tests, here with each write on the disk before it is acknowledged; and their task client."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from .plan import TESTS
 sys.path.append(str(TESTS))
 
 from support.databases import DatabaseServer, MariaDB, PostgreSQL, program_path
+from support.task_client import TaskClient, task_client
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
@@ -30,4 +31,4 @@ def running(kind: str) -> Generator[str | None]:
         server.stop()
 
 
-__all__ = ["PostgreSQL", "program_path", "running"]
+__all__ = ["PostgreSQL", "TaskClient", "program_path", "running", "task_client"]

@@ -29,7 +29,8 @@ from ..soak.faults import Fault, run_faults
 from ..soak.findings import Findings
 from ..soak.orders import Shop, Shopper, check_orders, shop
 from ..soak.orphans import adopt_orphans
-from .cluster import Cluster
+from ..soak.tasks import TASK_CALLERS, TaskCaller, guarded_service
+from .cluster import TRUTH, Cluster
 from .faults import ClusterFaults
 from .plain import PlainSession
 from .watch import Watch
@@ -69,7 +70,13 @@ async def measure(plan: Plan) -> Table:
         site = stack.enter_context(served())
         open_shop = stack.enter_context(shop(plan.seed))
         folder = plan.folder / "chaos"
-        cluster = Cluster(folder, findings, lease_seconds=lease, without=plan.without)
+        cluster = Cluster(
+            folder,
+            findings,
+            lease_seconds=lease,
+            without=plan.without,
+            more_services=guarded_service(folder / TRUTH),
+        )
         async with cluster.run():
             await _run(plan, cluster, site, open_shop, random)
         check_orders(open_shop, findings)
@@ -99,10 +106,21 @@ async def _run(plan: Plan, cluster: Cluster, site: str, open_shop: Shop, random:
         Shopper(number, cluster, open_shop, findings, Random(random.random()))
         for number in range(SHOPPERS if cluster.has_browser else 0)
     ]
+    task_callers = [
+        TaskCaller(
+            number,
+            lambda: cluster.url,
+            cluster.approval_command,
+            findings,
+            Random(random.random()),
+        )
+        for number in range(TASK_CALLERS)
+    ]
+    everybody = (*callers, *sessions, *shoppers, *task_callers)
     async with anyio.create_task_group() as watching:
         watching.start_soon(Watch(cluster).run)
         async with anyio.create_task_group() as tasks:
-            for caller in (*callers, *sessions, *shoppers):
+            for caller in everybody:
                 tasks.start_soon(caller.run)
             faults = _faults(ClusterFaults(cluster, order), plan.without)
 
@@ -110,7 +128,7 @@ async def _run(plan: Plan, cluster: Cluster, site: str, open_shop: Shop, random:
                 return plan.without is not None and _is_caught(cluster)
 
             await run_faults(faults, findings, order, plan.minutes * 60, is_over)
-            for caller in (*callers, *sessions, *shoppers):
+            for caller in everybody:
                 caller.stop()
         watching.cancel_scope.cancel()
     await compare_states(cluster.url, callers, findings)

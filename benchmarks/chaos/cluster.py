@@ -17,6 +17,7 @@ from anyio.abc import TaskGroup
 from mcp import Client
 
 from ..browser.bare import shell
+from ..gateways import statehold
 from ..plan import MODE, Era, python
 from ..processes import accepting, free_port
 from ..soak.deployment import services
@@ -28,6 +29,7 @@ from .relay import Flow, Relays, run_relays
 
 NODES: Final = ("first", "second", "third")
 NODE_PROGRAM: Final = Path(__file__).with_name("node.py")
+TRUTH: Final = "truth.jsonl"
 FENCED: Final = 75
 """The exit code of a node that another one declared dead."""
 RESTART_SECONDS: Final = 0.2
@@ -96,7 +98,7 @@ class Cluster:
         """`follow`: have a standby of the database. `machines`: with 1, all nodes share a data folder."""
         self.folder = folder
         self.lease_seconds = lease_seconds
-        self.truth = folder / "truth.jsonl"
+        self.truth = folder / TRUTH
         self.programs = Programs(folder)
         self.upstream = HttpUpstream(self.programs, self.truth)
         self.has_browser = shell() is not None
@@ -173,6 +175,11 @@ class Cluster:
         if find_program() is None:
             return self.nodes[0].url
         return f"http://127.0.0.1:{self._proxy_port}/mcp"
+
+    def approval_command(self, request: str) -> list[str]:
+        """Return the command that approves a call, on the machine of the first node."""
+        node = self.nodes[0]
+        return statehold(node.data, node.config, "approvals", "approve", request, "--yes")
 
     @asynccontextmanager
     async def connect(

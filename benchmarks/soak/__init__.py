@@ -19,6 +19,7 @@ from .faults import faults_of, run_faults
 from .findings import KINDS, Findings
 from .orders import Shopper, check_orders, shop
 from .orphans import adopt_orphans
+from .tasks import TASK_CALLERS, TaskCaller
 
 CALLERS: Final[tuple[tuple[str, Era, bool], ...]] = (
     ("http", "modern", True),
@@ -50,13 +51,23 @@ async def measure(plan: Plan) -> Table:
             Shopper(number, deployment, open_shop, findings, Random(random.random()))
             for number in range(SHOPPERS if deployment.has_browser else 0)
         ]
+        task_callers = [
+            TaskCaller(
+                number,
+                lambda: random.choice(deployment.nodes).url,
+                lambda request: deployment.command("approvals", "approve", request, "--yes"),
+                findings,
+                Random(random.random()),
+            )
+            for number in range(TASK_CALLERS)
+        ]
         order = Random(random.random())
         async with anyio.create_task_group() as tasks:
-            for caller in (*callers, *shoppers):
+            for caller in (*callers, *shoppers, *task_callers):
                 tasks.start_soon(caller.run)
             faults = faults_of(deployment, order)
             await run_faults(faults, findings, order, plan.minutes * 60)
-            for caller in (*callers, *shoppers):
+            for caller in (*callers, *shoppers, *task_callers):
                 caller.stop()
         await compare_states(deployment.url, callers, findings)
         await deployment.stop()

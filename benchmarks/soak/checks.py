@@ -19,6 +19,7 @@ from .callers import Caller, text_of
 from .findings import Findings
 from .orphans import command_of, living
 from .programs import UPSTREAM, Programs
+from .tasks import SECRET
 
 END_SECONDS: Final = 15.0
 """Seconds that the processes of a stopped node may take to end."""
@@ -127,6 +128,9 @@ def _check_truth(records: Records, findings: Findings) -> None:
         # Without its receipt, which the database may have lost, a call that is sent again runs again.
         if len(times) > 1 and not any(map(findings.explains, times[:-1])):
             findings.add("double runs", f"{operation}: {len(times)} times")
+    for operation in findings.asked - findings.approved:
+        if operation in runs:
+            findings.add("runs without approval", operation)
     for pid, names in callers.items():
         if len(names) > 1:
             findings.add("crossings", f"upstream {pid} served {sorted(names)}")
@@ -155,7 +159,8 @@ def check_order(calls: Iterable[dict[str, Any]], findings: Findings) -> None:
             users.append(user)
 
 
-COUNTED: Final = "SELECT operation_id FROM journal WHERE service IN ('quick', 'web')"
+COUNTED: Final = "SELECT operation_id FROM journal WHERE service IN ('quick', 'web', 'boxed')"
+SEALED: Final = f"SELECT session_id, seq FROM journal WHERE request LIKE '%{SECRET}%' OR result LIKE '%{SECRET}%'"
 
 
 JOURNAL: Final = (
@@ -165,6 +170,8 @@ JOURNAL: Final = (
 
 
 def _check_journal(records: Records, findings: Findings) -> None:
+    for row in records.query(SEALED):
+        findings.add("texts that are not sealed", f"{row['session_id']}: entry {row['seq']}")
     rows = records.query(JOURNAL)
     statuses = {row["operation_id"]: row["status"] for row in rows if row["operation_id"]}
     for operation, (session, at) in findings.acknowledged.items():

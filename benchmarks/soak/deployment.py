@@ -31,6 +31,7 @@ from .programs import (
     unmount_disk,
     wait_for,
 )
+from .tasks import guarded_service
 
 CONFIG: Final = """\
 [keeper]
@@ -103,7 +104,8 @@ class Deployment:
             self._findings.remarks.append("full disk: left out, as no tmpfs can be mounted here")
         if not self.has_browser:
             self._findings.remarks.append("browser: left out, no chromium-headless-shell")
-        self._config.write_text(services(self.truth, self.upstream.port), encoding="utf-8")
+        text = services(self.truth, self.upstream.port) + guarded_service(self.truth)
+        self._config.write_text(text, encoding="utf-8")
         return self
 
     def __exit__(

@@ -21,6 +21,8 @@ KINDS: Final = (
     "orphans",
     "unclean stops",
     "calls without an answer",
+    "runs without approval",
+    "texts that are not sealed",
 )
 
 
@@ -42,6 +44,10 @@ class Findings:
     """Times in which the database acknowledged commits that it lost afterwards, in seconds since 1970."""
     lost_entries_after: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """The last entry of each session's journal, by its number, that the database kept when it lost commits."""
+    asked: set[str] = field(default_factory=set[str])
+    """The calls that need an approval, by operation id."""
+    approved: set[str] = field(default_factory=set[str])
+    """Those of them that were approved, or may have been."""
     longest_wait: float = 0.0
     """The most seconds between the first sending of a call and its answer."""
     remarks: list[str] = field(default_factory=list[str])

@@ -20,9 +20,10 @@ from benchmarks.soak.checks import check_records
 from benchmarks.soak.deployment import Deployment
 from benchmarks.soak.findings import KINDS, Acknowledgement, Findings
 from benchmarks.soak.programs import UPSTREAM
+from benchmarks.soak.tasks import SECRET
 
 COLUMNS = "session_id, seq, operation_id, service, status"
-MORE = "epoch, kind, tool, started_at"
+MORE = "epoch, kind, tool, started_at, request, result"
 Row = tuple[str, int, str | None, str, str]
 ANSWERED_AT = 100.0
 
@@ -117,6 +118,21 @@ def test_an_entry_of_an_older_owner_is_found_after_one_of_a_newer(tmp_path: Path
         database.execute("UPDATE journal SET epoch = 3 - seq")
     check_records(deployment, findings)
     assert [one for one in KINDS if findings.of(one)] == ["stale writes"]
+
+
+def test_a_call_that_ran_without_its_approval_and_a_text_that_is_not_sealed_are_found(
+    tmp_path: Path,
+) -> None:
+    left_by(tmp_path / "soak", RUNS, JOURNAL)
+    findings = Findings(asked={"a", "b", "never ran"}, approved={"b"})
+    deployment = Deployment(tmp_path / "soak", findings)
+    with closing(sqlite3.connect(deployment.data / "statehold.db")) as database, database:
+        database.execute(
+            "UPDATE journal SET request = ? WHERE seq = 2", [f'{{"note": "{SECRET}"}}']
+        )
+    check_records(deployment, findings)
+    assert findings.of("runs without approval") == ["a"]
+    assert findings.of("texts that are not sealed") == ["sh_1: entry 2"]
 
 
 def test_a_gap_is_found_with_the_entries_around_it(tmp_path: Path) -> None:
