@@ -64,7 +64,7 @@ class Plan:
     agents: tuple[str, ...] = ()
     """Routes of the scripted agent; none for all."""
     agent_rounds: int = 3
-    commands: int = 200
+    commands: int = 100
     """Runs of each command of `call`."""
     tasks: tuple[str, ...] = ()
     """Names of the agent's tasks; none for all."""

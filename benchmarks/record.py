@@ -17,10 +17,11 @@ FOLDER = Path(__file__).resolve().parent / "runs"
 SIZES = {
     "agent": ("--routes", "statehold,peer"),
     "keeper": ("--kills", "100"),
+    "peers": ("--rounds", "4"),
 }
 """Options of parts that take longer at their defaults than their figures need."""
 TESTS = ("soak", "chaos", "console-soak")
-TEST_MINUTES = 4.0
+TEST_MINUTES = 3.0
 PART_SECONDS = 1800.0
 """The longest that a part may take besides its minutes; then it is stopped and the next one begins."""
 

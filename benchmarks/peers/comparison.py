@@ -6,11 +6,13 @@ import os
 import random
 import signal
 import time
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 from mcp.client.client import Client
@@ -18,8 +20,8 @@ from mcp.client.client import Client
 from ..gateways import HEADS, peer
 from ..hop import Result, in_turns, scenarios
 from ..plan import MODE, Era, North, Plan
-from ..processes import pss, stop
-from ..report import Cell, Row, Table
+from ..processes import pss
+from ..report import Row, Table
 from ..route import (
     connect_over_stdio,
     create_session,
@@ -35,33 +37,10 @@ from .rows import PEERS
 NAMES: Final = ("direct", "statehold", *(gateway.name for gateway in PEERS[1:]))
 COUNT: Final = 3
 """The calls of a session before its client is gone."""
+KEPT: Final = ("reconnect", "restart", "kill -9", "shared")
 TRIAL_SECONDS: Final = 180.0
 MIB: Final = 1 << 20
-
-
-@dataclass(slots=True)
-class Kept:
-    """What a gateway keeps: whether the next connection of a client finds the count of the last one.
-
-    `shared`: whether a session of another client finds it too. `starts` are the seconds from connecting to an answer.
-    """
-
-    reconnect: bool = False
-    restart: bool | None = None
-    """None over stdio, where a new connection is a new gateway."""
-    kill: bool = False
-    shared: bool = False
-    starts: list[float] = field(default_factory=list[float])
-
-    def cells(self) -> dict[str, Cell]:
-        words: dict[bool | None, Cell] = {True: "yes", False: "no", None: None}
-        return {
-            "start": round(median(self.starts) * 1e3, 1),
-            "reconnect": words[self.reconnect],
-            "restart": words[self.restart],
-            "kill -9": words[self.kill],
-            "shared": words[self.shared],
-        }
+Connect: TypeAlias = Callable[[], AbstractAsyncContextManager[tuple[Client, int]]]
 
 
 async def measure(plan: Plan) -> Table:
@@ -79,7 +58,7 @@ async def measure(plan: Plan) -> Table:
 async def _measure_one_way(
     table: Table, plan: Plan, names: tuple[str, ...], north: North, era: Era, folder: Path
 ) -> None:
-    kept: dict[str, Kept] = {}
+    kept: dict[str, Row] = {}
     for name in names:
         reason = possible(name, north, era, folder / "probe")
         if reason is None:
@@ -105,7 +84,7 @@ async def _measure_one_way(
             row["version"] = version_of(route.name)
             row |= _latency(fast, route.name, "") | _latency(slow, route.name, "300 KiB ")
             row["MiB"] = round(sum(pss(pid) for pid in route.gateway) / MIB, 1)
-            table.rows.append(row | kept[route.name].cells())
+            table.rows.append(row | kept[route.name])
 
 
 def _latency(results: dict[str, Result], name: str, prefix: str) -> Row:
@@ -120,62 +99,53 @@ def _latency(results: dict[str, Result], name: str, prefix: str) -> Row:
     }
 
 
-async def what_is_kept(name: str, north: North, era: Era, folder: Path) -> Kept:
-    """Count in a session, and look for the count after the client, or the gateway, was gone."""
+async def what_is_kept(name: str, north: North, era: Era, folder: Path) -> Row:
+    """Count in a session, and look for the count when the client, or the gateway, was gone.
+
+    "shared" says whether a session of another client finds it too, "start" is the time from connecting to an answer.
+    """
+    starts: list[float] = []
+
+    async def finds(connect: Connect, counted: _Counted) -> str:
+        began = time.monotonic()
+        async with connect() as (client, _):
+            found = await counted.is_found(client)
+        starts.append(time.monotonic() - began)
+        return "yes" if found else "no"
+
+    row: Row = dict.fromkeys(KEPT)
     async with open_place(name, folder) as place:
-        look = _over_stdio if north == "stdio" else _over_http
-        return await look(name, era, place)
+        # Over stdio a new connection is a new gateway.
+        for end in KEPT[:3] if north == "http" else ("reconnect", "kill -9"):
+            async with _serving(name, north, era, place) as connect:
+                async with connect() as (client, pid):
+                    counted = await _count(name, client)
+                    if end == "reconnect":
+                        row["shared"] = await finds(connect, _Counted(name, counted.value, None))
+                    elif end == "kill -9":
+                        os.kill(pid, signal.SIGKILL)
+                if end == "reconnect":
+                    row[end] = await finds(connect, counted)
+            if end != "reconnect":
+                async with _serving(name, north, era, place) as connect:
+                    row[end] = await finds(connect, counted)
+    return {"start": round(median(starts) * 1e3, 1), **row}
 
 
-async def _over_stdio(name: str, era: Era, place: Place) -> Kept:
-    kept = Kept()
-
-    async def finds(counted: _Counted) -> bool:
-        began = time.monotonic()
-        async with connect_over_stdio(name, era, place) as (client, _):
-            found = await counted.is_found(client)
-            kept.starts.append(time.monotonic() - began)
-            return found
-
-    async with connect_over_stdio(name, era, place) as (client, _):
-        counted = await _count(name, client)
-        kept.shared = await finds(_Counted(name, counted.value, None))
-    kept.reconnect = await finds(counted)
-    async with connect_over_stdio(name, era, place) as (client, pid):
-        counted = await _count(name, client)
-        os.kill(pid, signal.SIGKILL)
-    kept.kill = await finds(counted)
-    return kept
-
-
-async def _over_http(name: str, era: Era, place: Place) -> Kept:
-    kept = Kept()
-    mode: Any = MODE[era]
-
-    async def finds(counted: _Counted, url: str) -> bool:
-        began = time.monotonic()
-        async with Client(url, mode=mode) as client:
-            found = await counted.is_found(client)
-            kept.starts.append(time.monotonic() - began)
-            return found
-
+@asynccontextmanager
+async def _serving(name: str, north: North, era: Era, place: Place) -> AsyncGenerator[Connect]:
+    """Run a gateway, which gets SIGTERM at the end; yield how clients connect."""
+    if north == "stdio":
+        yield partial(connect_over_stdio, name, era, place)
+        return
     async with serve(name, place) as (url, process):
-        async with Client(url, mode=mode) as client:
-            counted = await _count(name, client)
-            kept.shared = await finds(_Counted(name, counted.value, None), url)
-        kept.reconnect = await finds(counted, url)
-        async with Client(url, mode=mode) as client:
-            counted = await _count(name, client)
-        stop(process)
-    async with serve(name, place) as (url, process):
-        kept.restart = await finds(counted, url)
-        async with Client(url, mode=mode) as client:
-            counted = await _count(name, client)
-        process.kill()
-        process.wait()
-    async with serve(name, place) as (url, _):
-        kept.kill = await finds(counted, url)
-    return kept
+
+        @asynccontextmanager
+        async def connect() -> AsyncGenerator[tuple[Client, int]]:
+            async with Client(url, mode=MODE[era]) as client:
+                yield client, process.pid
+
+        yield connect
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,4 +180,4 @@ def _shortened(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0][:200]
 
 
-__all__ = ["Kept", "measure", "what_is_kept"]
+__all__ = ["measure", "what_is_kept"]
