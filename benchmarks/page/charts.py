@@ -10,7 +10,7 @@ from typing import Any
 
 from ..plan import MODE, ROOT
 from ..report import format_cell
-from .runs import Run, Runs, are_published, read_runs
+from .runs import Run, Runs, is_published, read_runs
 
 FOLDER = ROOT / "docs" / "pictures"
 ERAS = {"legacy": "2025-11-25", "modern": MODE["modern"]}
@@ -83,8 +83,8 @@ class Chart:
 
 def charts(runs: Runs) -> list[Chart]:
     """Return the charts whose figures are published."""
-    latency = [_latency(runs["hop"])] if are_published(runs, "hop") else []
-    tasks = [_tasks(runs["agent"])] if are_published(runs, "agent") else []
+    latency = [_latency(runs["hop"])] if is_published(runs, "hop") else []
+    tasks = [_tasks(runs["agent"])] if is_published(runs, "agent") else []
     survival = _survival(runs)
     return [*latency, *tasks, *([survival] if survival.groups else [])]
 
@@ -139,24 +139,24 @@ def _tasks(agent: Run) -> Chart:
 def _survival(runs: Runs) -> Chart:
     ours: dict[str, float] = {}
     alone: dict[str, float] = {}
-    if are_published(runs, "restart"):
+    if is_published(runs, "restart"):
         ours["server started again after kill -9, 10,000 sessions"] = runs["restart"].number(
             "one session", stored=10_000, left_by="kill -9"
         )
-    if are_published(runs, "keeper"):
+    if "keeper" in runs and runs["keeper"].is_quiet:
         for what, upstream in (
             ("a call over stdio, its process kept", "stdio, 2026-07-28"),
             ("a call in a browser, its page kept", "browser, a counting page"),
         ):
             first_call = f"keeper: first call, p50 ({upstream})"
             ours[f"then: {what}"] = runs["keeper"].measured(first_call)
-    if are_published(runs, "keep"):
+    if is_published(runs, "keep"):
         for name, what, tabs in (
             ("then: a call in a browser of 5 tabs, restored", "server started again", 5),
             ("browser killed: its next call", "browser killed", 1),
         ):
             ours[name] = runs["keep"].number("p50", what=what, tabs=tabs) / 1000
-    for row in runs["failover"].rows if are_published(runs, "failover") else []:
+    for row in runs["failover"].rows if is_published(runs, "failover") else []:
         what, seconds = str(row["what"]), _number(row["longest gap, s"])
         assert seconds is not None
         if "Playwright alone" in what:

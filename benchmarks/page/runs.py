@@ -77,9 +77,9 @@ class Run:
 Runs = dict[str, Run]
 
 
-def are_published(runs: Runs, *parts: str) -> bool:
-    """Whether all of some parts have figures for the top of a page: of a quiet machine, or of a test, which wants load."""
-    return all(part in runs and (runs[part].is_quiet or part in ONLY_BY_NAME) for part in parts)
+def is_published(runs: Runs, part: str) -> bool:
+    """Whether a part has figures for the top of a page: of a quiet machine, or of a test, which wants load."""
+    return part in runs and (runs[part].is_quiet or part in ONLY_BY_NAME)
 
 
 def read_runs(folder: Path = FOLDER) -> Runs:

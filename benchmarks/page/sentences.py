@@ -80,7 +80,12 @@ _FIELD: Final = re.compile(r"\{(=)?([^{}|*+]+)(?:([|*+])([^{}]*))?\}")
 
 def sentence(run: Run) -> str:
     """Return the sentence of a run. Raises LookupError: the run has not measured all of it."""
-    return _FIELD.sub(lambda match: _value(run, *match.groups("")), SENTENCES[run.part])
+    return fill(run, SENTENCES[run.part])
+
+
+def fill(run: Run, text: str) -> str:
+    """Put the figures of a run into a text with fields. Raises LookupError: it has not measured all of them."""
+    return _FIELD.sub(lambda match: _value(run, *match.groups("")), text)
 
 
 def _value(run: Run, is_target: str, name: str, kind: str, cells: str) -> str:
@@ -105,4 +110,4 @@ def number(cell: Cell) -> float:
     return cell
 
 
-__all__ = ["SENTENCES", "number", "sentence"]
+__all__ = ["SENTENCES", "fill", "number", "sentence"]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from ..parts import PARTS
 from ..plan import ROOT
-from ..report import Cell, format_cell
+from ..report import format_cell
 from .charts import charts
-from .runs import FOLDER, Run, Runs, are_published, read_runs
-from .sentences import number, sentence
+from .runs import FOLDER, Run, Runs, is_published, read_runs
+from .sentences import SENTENCES, fill, number, sentence
 
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
 README = ROOT / "README.md"
@@ -23,26 +23,17 @@ COMPARISON = ROOT / "docs" / "compare.md"
 TABLES = FOLDER / "README.md"
 FIRST = ("hop", "density", "start", "agent", "keeper")
 """The parts whose runs have the figures for newcomers; they are of one day."""
-TOP = [
-    "hop",
-    "density",
-    "agent",
-    "browser",
-    "crowd",
-    "store",
-    "keeper",
-    "failover",
-    "timing",
-    "access",
-    "chaos",
-]
+TOP = (
+    *("hop", "density", "agent", "browser", "crowd", "store", "keeper"),
+    *("failover", "timing", "access", "chaos"),
+)
 """The parts whose sentences stand at the top of the page."""
 
 
 def results(runs: Runs) -> str:
     """Return the figures that a reader comes for, one sentence each, and the parts that have none to publish."""
-    left_out = [f"`{part}`" for part in TOP if not are_published(runs, part)]
-    lines = [sentence(runs[part]) for part in TOP if are_published(runs, part)]
+    left_out = [f"`{part}`" for part in TOP if not is_published(runs, part)]
+    lines = [sentence(runs[part]) for part in TOP if is_published(runs, part)]
     if left_out:
         lines.append(
             f"Not here, as the machine was not quiet or there is no run: {', '.join(left_out)}."
@@ -126,100 +117,75 @@ def _bullets(*sentences: str) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
+def _small(over: str, route: str) -> str:
+    """Return the field with the milliseconds of a small call."""
+    return f"{{p50|over={over}, era=modern, result=small, at once=1, route={route}}}"
+
+
+FIGURES = {
+    "a small call over stdio": (
+        "hop",
+        (
+            f"{_small('stdio', 'statehold')} ms (direct {_small('stdio', 'direct')}, FastMCP's proxy "
+            f"{_small('stdio', 'fastmcp')})"
+        ),
+    ),
+    "ten tasks in a browser": (
+        "agent",
+        (
+            "{tokens|task=all} tokens, {seconds|task=all} s (`@playwright/mcp`: {peer tokens|task=all}, "
+            "{peer seconds|task=all} s)"
+        ),
+    ),
+    "killed under load": ("keeper", SENTENCES["keeper"].removesuffix(".")),
+    "a client starts beside others": (
+        "start",
+        "{p50|route=statehold --shared} ms (`@playwright/mcp`: {p50|route=peer} ms)",
+    ),
+    "a paused session": ("density", "{=memory of a paused session} KiB of memory"),
+}
+
+
 def figures(runs: Runs) -> str:
     """Return a table with one row, for the README."""
-    cells: dict[str, str] = {}
-    if are_published(runs, "hop"):
-        hop = _small_calls(runs["hop"], "stdio")
-        cells["a small call over stdio"] = (
-            f"{hop[0]} ms (direct {hop[1]}, FastMCP's proxy {hop[2]})"
-        )
-    if are_published(runs, "agent"):
-        agent = runs["agent"]
-        ours, peer = (
-            f"{format_cell(agent.number(f'{who}tokens', task='all'))} tokens, "
-            f"{agent.number(f'{who}seconds', task='all'):.1f} s"
-            for who in ("", "peer ")
-        )
-        cells["ten tasks in a browser"] = (
-            f"{ours} (`@playwright/mcp`: {peer.replace(' tokens', '')})"
-        )
-    if are_published(runs, "keeper"):
-        kills, losses, _ = _kills(runs["keeper"])
-        cells[f"{kills} times `kill -9` under load"] = losses
-    if are_published(runs, "start"):
-        start = _starts(runs["start"])
-        cells["a client starts beside others"] = f"{start[0]} s (`@playwright/mcp`: {start[2]} s)"
-    if are_published(runs, "density"):
-        paused = runs["density"].measured("memory of a paused session")
-        cells["a paused session"] = f"{paused:g} KiB of memory"
+    cells = {
+        title: fill(runs[part], text)
+        for title, (part, text) in FIGURES.items()
+        if is_published(runs, part)
+    }
     if not cells:
         return "No run of a quiet machine is recorded."
     rows = (list(cells), ["---"] * len(cells), list(cells.values()))
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
+COMPARISON_TEXTS = {
+    "hop": "A small call takes (p50): "
+    + "; ".join(
+        f"over {title} {_small(over, 'statehold')} ms, directly {_small(over, 'direct')} ms, through FastMCP's proxy "
+        f"{_small(over, 'fastmcp')} ms"
+        for over, title in (("stdio", "stdio"), ("http", "HTTP"))
+    )
+    + ".",
+    "agent": SENTENCES["agent"],
+    "start": "The first client has its tools {p50|route=statehold; first start} ms after its start, a client beside a "
+    "running server after {p50|route=statehold --shared} ms, one with `@playwright/mcp` after {p50|route=peer} ms (p50).",
+    "keeper": f"{SENTENCES['keeper']} {{outcome unknown+}} calls got `outcome_unknown`.",
+}
+
+
 def comparison(runs: Runs) -> str:
     """Return sentences that compare with peers in one run each."""
-    lines: list[str] = []
-    if are_published(runs, "hop"):
-        calls = [
-            "{} takes {} ms, directly {} ms, through FastMCP's proxy {} ms".format(
-                over, *_small_calls(runs["hop"], key)
-            )
-            for key, over in (("stdio", "stdio"), ("http", "HTTP"))
-        ]
-        lines.append(f"A small call (p50) over {calls[0]}; over {calls[1]}.")
-    if are_published(runs, "agent"):
+    lines = {
+        part: fill(runs[part], text)
+        for part, text in COMPARISON_TEXTS.items()
+        if is_published(runs, part)
+    }
+    if "agent" in lines:
         tasks = [row for row in runs["agent"].rows if row["task"] != "all"]
         more = sum(number(row["x tokens"]) > 1 for row in tasks)
-        lines.append(
-            f"{sentence(runs['agent'])} {more} of the {len(tasks)} tasks take more tokens with Statehold."
-        )
-    if are_published(runs, "start"):
-        running, first, alone = _starts(runs["start"])
-        lines.append(
-            f"The first client has its tools {first} seconds after its start, a client beside a running server after "
-            f"{running} seconds, one with `@playwright/mcp` after {alone} seconds (p50)."
-        )
-    if are_published(runs, "keeper"):
-        keeper = runs["keeper"]
-        kills, losses, unknown = _kills(keeper)
-        again = keeper.measured("keeper: first call, p50 (stdio, 2026-07-28)")
-        page = keeper.measured("keeper: first call, p50 (browser, a counting page)")
-        lines.append(
-            f"{kills} times `kill -9` of the server under load: {losses}; {unknown} calls got `outcome_unknown`. The first "
-            f"call after a start took {again:g} seconds, in a page {page:g} seconds (p50)."
-        )
-    return _bullets(*lines)
-
-
-def _small_calls(hop: Run, over: str) -> list[str]:
-    """Return the milliseconds of a small call through Statehold, directly and through the FastMCP proxy."""
-    cells: dict[str, Cell] = {"over": over, "era": "modern", "result": "small", "at once": 1}
-    routes = ("statehold", "direct", "fastmcp")
-    return [f"{hop.number('p50', route=route, **cells):.1f}" for route in routes]
-
-
-def _starts(start: Run) -> list[str]:
-    """Return the seconds of a client of a running server, of a first client and of one of the peer."""
-    routes = ("statehold --shared", "statehold, first start", "peer")
-    return [f"{start.number('p50', route=route) / 1000:.2f}" for route in routes]
-
-
-def _kills(keeper: Run) -> tuple[str, str, str]:
-    """Return how often the server was killed, what was lost, and how many outcomes were unknown."""
-    [kills] = re.findall(r"(\d+) kills", keeper.title)
-    losses = [
-        f"{sum(number(row[column]) for row in keeper.rows):g} {words}"
-        for column, words in (
-            ("counters reset", "counters reset"),
-            ("answers lost", "answers lost"),
-            ("double runs", "calls run twice"),
-        )
-    ]
-    unknown = sum(number(row["outcome unknown"]) for row in keeper.rows)
-    return kills, ", ".join(losses), f"{unknown:g}"
+        lines["agent"] += f" {more} of the {len(tasks)} tasks take more tokens with Statehold."
+    return _bullets(*lines.values())
 
 
 WRITTEN: dict[Path, dict[str, Callable[[Runs], str]]] = {
