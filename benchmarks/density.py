@@ -15,6 +15,7 @@ from .processes import free_port, memory, upstreams_of
 from .report import Row, Table, Target
 
 KIB_PER_PAUSED = 4.0
+PROCESS_MIB = 100.0
 AT_ONCE = 8
 SETTLE_SECONDS = 1.0
 WARM_UP = 200
@@ -34,19 +35,23 @@ async def measure(plan: Plan) -> Table:
             await asking.first("session_list", {})
             await _run_many(WARM_UP, lambda number: _come_and_go(asking, f"warm{number}"))
             previous = await _row(table, process.pid, "start, after a warm-up", 0, None)
-            ids = await _run_many(plan.live, lambda number: _live(asking, f"live{number}"))
-            previous = await _row(table, process.pid, "live", plan.live, previous)
-            per_child = _per_child(process.pid, folder / "data")
             await _run_many(plan.paused, lambda number: _create_paused(asking, f"paused{number}"))
             before = previous
             previous = await _row(table, process.pid, "paused, never opened", plan.paused, previous)
             per_paused = max(0.0, (previous[1] - before[1]) / 1024 / plan.paused)
+            process_mib = previous[1] / 2**20
+            ids = await _run_many(plan.live, lambda number: _live(asking, f"live{number}"))
+            previous = await _row(table, process.pid, "live", plan.live, previous)
+            per_child = _per_child(process.pid, folder / "data")
             await _run_many(
                 len(ids), lambda n: asking.call("session_pause", {"session_id": ids[n]})
             )
             await _row(table, process.pid, "live ones paused (released)", plan.live, previous)
     table.notes.append(f"each live session has an upstream of its own besides: {per_child}")
     table.targets.append(Target("memory of a paused session", per_paused, KIB_PER_PAUSED, "KiB"))
+    table.targets.append(
+        Target(f"process with {plan.paused:,} paused sessions", process_mib, PROCESS_MIB, "MiB")
+    )
     return table
 
 

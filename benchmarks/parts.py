@@ -14,6 +14,8 @@ PARTS = {
     "density": "benchmarks.density",
     "restart": "benchmarks.restart",
     "store": "benchmarks.store",
+    "scale": "benchmarks.scale",
+    "nodes": "benchmarks.scale.nodes",
     "journal": "benchmarks.journal",
     "state": "benchmarks.carrying",
     "browser": "benchmarks.browser.latency",
@@ -41,7 +43,7 @@ PARTS = {
 }
 ONLY_BY_NAME = {"keeper", "soak", "chaos", "console-soak"}
 """Parts that are tests instead of measurements: the command fails when they do."""
-ON_UVLOOP = {"store", "state", "layer"}
+ON_UVLOOP = {"store", "scale", "nodes", "state", "layer"}
 """Parts that run Statehold's own code in this process, on the loop that Statehold uses."""
 
 

@@ -36,7 +36,7 @@ class Plan:
     """Seconds of a scenario after which its later rounds are left out."""
     opens: int = 12
     live: int = 100
-    paused: int = 1000
+    paused: int = 10_000
     stored: tuple[int, ...] = (0, 1000, 10_000)
     starts: int = 2
     idle_seconds: float = 5.0
@@ -87,6 +87,17 @@ class Plan:
     store_seconds: float = 1.5
     store_rounds: int = 3
     databases: tuple[str, ...] = ("sqlite", "postgresql", "mariadb")
+    many: tuple[tuple[str, int], ...] = (
+        ("sqlite", 100_000),
+        ("sqlite, sealed", 100_000),
+        ("postgresql", 1_000_000),
+    )
+    """The large stores of `scale`: the database, and the number of sessions."""
+    many_rounds: int = 30
+    many_starts: int = 5
+    nodes: int = 50
+    nodes_seconds: float = 60.0
+    """Seconds for which the statements of `nodes` are counted, at rest and under load each."""
     listed: int = 10_000
     """Sessions of the list in the console."""
     entries: int = 100_000
@@ -139,6 +150,11 @@ def quick(folder: Path) -> Plan:
         store_seconds=0.4,
         store_rounds=1,
         databases=("sqlite",),
+        many=(("sqlite", 2000), ("sqlite, sealed", 2000)),
+        many_rounds=2,
+        many_starts=1,
+        nodes=3,
+        nodes_seconds=1.0,
         listed=1000,
         entries=2000,
         page_reads=3,

@@ -144,7 +144,7 @@ def _appends() -> Work:
     async def append(store: SQLStore, number: int) -> int:
         for _ in range(APPENDS):
             positions[number] += 1
-            store.append(_entry(number, positions[number]), NODE)
+            store.append(entry_of(number, positions[number]), NODE)
         await store.flush()
         return APPENDS
 
@@ -168,7 +168,7 @@ def session_of(number: int) -> SessionRecord:
     )
 
 
-def _entry(number: int, position: int) -> JournalRecord:
+def entry_of(number: int, position: int) -> JournalRecord:
     now = time.time()
     return JournalRecord.model_construct(
         session_id=_id(number),
