@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, String, bindparam, func, insert, select
 
 from ..errors import NameTaken, OperationBusy, SessionLimit
-from ..lifecycle import OPEN
 from . import schema, tool_receipts
 from .dialect import among, pack_ids, wait_for_exclusive
 from .events import outbox
@@ -18,7 +17,6 @@ from .rows import Row
 from .sealing.keyring import name_forms, open_row, seal_rows
 
 _s = schema.session.c
-_open = _s.status.in_(sorted(OPEN))
 
 
 @dataclass(slots=True)
@@ -98,9 +96,9 @@ def _admit(owner: _Owner, work: NewSession) -> Exception | None:
     return None
 
 
-_COUNT = select(func.count()).where(_s.owner == bindparam("owner", type_=String()), _open)
+_COUNT = select(func.count()).where(_s.owner == bindparam("owner", type_=String()), schema.IS_OPEN)
 _NAMES = select(_s.namespace, _s.name).where(
-    _s.owner == bindparam("owner", type_=String()), _open, among(_s.name, "names")
+    _s.owner == bindparam("owner", type_=String()), schema.IS_OPEN, among(_s.name, "names")
 )
 
 

@@ -225,7 +225,8 @@ def _drivers(
     if isinstance(location, RemoteDatabase):
         remote = location.engine(busy_seconds)
         autocommit = {**options, "isolation_level": "AUTOCOMMIT"}
-        readers = [ServerDriver(remote, autocommit) for _ in range(READERS)]
+        remote_reads = location.engine(busy_seconds, reads=True)
+        readers = [ServerDriver(remote_reads, autocommit) for _ in range(READERS)]
         return ServerDriver(remote, options), [*readers]
     engine = make_engine(location.file if location else None, busy_seconds)
     file_readers = [FileDriver(engine, options) for _ in range(READERS if location else 0)]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     String,
     bindparam,
@@ -67,7 +68,7 @@ _this = _s.id == bindparam("session_id", type_=String())
 _me = bindparam("me", type_=String())
 
 _ABANDONED = select(_s.id).where(_this, _abandoned)
-_ALL_ABANDONED = select(_s.id).where(_abandoned).order_by(_s.id)
+_ALL_ABANDONED = select(_s.id).where(_abandoned)
 
 _these = among(_s.id)
 _LOCK = select(_s.id).where(_these).order_by(_s.id).with_for_update()
@@ -167,13 +168,19 @@ def _release(
 
 
 _b = schema.binding.c
-_resumable = select(_b.session_id).where(
-    _b.resume_token.is_not(None),
-    _b.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
-)
-"""Sessions with a connection that may outlive its process."""
+
+
+def _is_resumable(session_id: ColumnElement[str]) -> ColumnElement[bool]:
+    """Return the condition that a session has a connection that may outlive its process."""
+    return exists().where(
+        _b.session_id == session_id,
+        _b.resume_token.is_not(None),
+        _b.status.in_([BindingStatus.OPEN.value, BindingStatus.KEPT.value]),
+    )
+
+
 _LEFT = select(_s.id).where(among(_s.node))
-_INHERITED = _these & _s.node.is_(None) & (_s.status == Status.PAUSED.value) & _s.id.in_(_resumable)
+_INHERITED = _these & _s.node.is_(None) & (_s.status == Status.PAUSED.value) & _is_resumable(_s.id)
 
 
 def _keep_connections(connection: Connection, these: Row) -> None:
@@ -198,14 +205,14 @@ def _mark_outcomes_unknown(connection: Connection, these: Row, now: float) -> No
             among(_r.session_id),
             _r.status == STARTED,
             # Only calls to services, which have a journal entry, may still be answered.
-            (_r.seq == 0) | _r.session_id.not_in(_resumable),
+            (_r.seq == 0) | ~_is_resumable(_r.session_id),
         )
         .values(status=OutcomeUnknown.code, ended_at=now),
         these,
     )
     connection.execute(
         update(schema.journal)
-        .where(among(_j.session_id), _j.status == STARTED, _j.session_id.not_in(_resumable))
+        .where(among(_j.session_id), _j.status == STARTED, ~_is_resumable(_j.session_id))
         .values(status=OutcomeUnknown.code, ended_at=now, error=RESTARTED),
         these,
     )

@@ -29,9 +29,6 @@ ROW_BYTES: Final = 1000
 """Approximate bytes of a session besides its state, snapshots and journal."""
 
 _s = schema.session.c
-_open = _s.status.in_(sorted(OPEN))
-
-
 # Built once: building a statement takes as long as running it.
 _this = bindparam("session_id", type_=String())
 _GET = select(schema.session).where(_s.id == _this)
@@ -41,8 +38,10 @@ _NAMED = select(schema.session).where(
     _s.namespace == bindparam("namespace", type_=String()),
     _s.name == bindparam("name", type_=String()),
 )
-_FIND = _NAMED.where(_open)
-_FIND_CLOSED = _NAMED.where(~_open).order_by(_s.status_at.desc(), _s.id).limit(1)
+_FIND = _NAMED.where(schema.IS_OPEN)
+_FIND_CLOSED = (
+    _NAMED.where(~_s.status.in_(sorted(OPEN))).order_by(_s.status_at.desc(), _s.id).limit(1)
+)
 _BINDINGS = (
     select(schema.binding)
     .where(schema.binding.c.session_id == _this)

@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from ..records import LABELS
 
-HEAD: Final = "0121"
+HEAD: Final = "0122"
 """The revision this program reads and writes."""
 
 FORM: Final = "sealed"
@@ -106,7 +106,8 @@ session: Final = Table(
     _content("control", null=True, form=CONTROL),
 )
 
-_OPEN: Final = text("status NOT IN ('closing', 'closed')")
+IS_OPEN: Final = text("status NOT IN ('closing', 'closed')")
+"""The condition of the index of open sessions. SQLite uses it for queries with these very words only."""
 
 
 def _partial(where: Any) -> dict[str, Any]:
@@ -120,10 +121,11 @@ Index(
     session.c.namespace,
     session.c.name,
     unique=True,
-    **_partial(_OPEN),
+    **_partial(IS_OPEN),
 )
-Index("session_open", session.c.owner, **_partial(_OPEN))
+Index("session_named", session.c.owner, session.c.name, **_partial(text("name IS NOT NULL")))
 Index("session_used", session.c.owner, session.c.used_at)
+Index("session_status", session.c.owner, session.c.status, session.c.used_at)
 Index("session_due", session.c.due_at, **_partial(text("node IS NULL")))
 Index("session_node", session.c.node, **_partial(text("node IS NOT NULL")))
 for _label in LABELS:

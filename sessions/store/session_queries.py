@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, or_, selec
 
 from ..errors import InvalidArgument
 from ..json_codec import dumps, loads
+from ..lifecycle import Status
 from ..records import LABELS, SessionFilter, SessionOrder, SessionRecord
 from ..state.merge import same_json
 from . import rows, schema
@@ -24,6 +25,8 @@ READ_LIMIT: Final = 10_000
 CHUNK: Final = 250
 LARGEST_CHUNK: Final = 2_500
 """Sessions of a chunk when there were few matches before it. The database sorts all sessions for each chunk."""
+LAST_NAME: Final = "\U0010ffff" * 128
+"""The last of all names in the order of SQLite."""
 PAGE_BYTES: Final = 1 << 20
 """Most bytes of metadata in a page; its first session is always returned."""
 
@@ -100,7 +103,9 @@ def _candidates(
 ) -> Iterator[tuple[Any, bool]]:
     """Yield the sessions that the indexes find, and whether the rest of the filter matches them."""
     needs_reading = _needs_reading(connection, session_filter)
-    size = CHUNK if needs_reading else session_filter.limit + 1
+    # SQLite leaves out most sessions without the text by itself; see rows_with_text().
+    is_coarse = needs_reading and (not session_filter.query or connection.dialect.name != "sqlite")
+    size = CHUNK if is_coarse else session_filter.limit + 1
     while True:
         statement = _behind(_indexed_query(connection, session_filter), session_filter, after)
         chunk = connection.execute(statement.limit(size)).all()
@@ -124,12 +129,9 @@ def _indexed_query(connection: Connection, session_filter: SessionFilter) -> Sel
     if session_filter.namespace is not None:
         statement = statement.where(_s.namespace == session_filter.namespace)
     if session_filter.name_prefix and not is_sealed:
-        prefix = session_filter.name_prefix
-        statement = statement.where(func.substr(_s.name, 1, len(prefix)) == prefix)
+        statement = statement.where(*_begins(connection, session_filter))
     if session_filter.statuses is not None:
-        statement = statement.where(
-            _s.status.in_([status.value for status in session_filter.statuses])
-        )
+        statement = statement.where(_has_status(session_filter, session_filter.statuses))
     if session_filter.parent is not None:
         statement = statement.where(_s.parent == session_filter.parent)
     if session_filter.driver is not None:
@@ -144,6 +146,28 @@ def _indexed_query(connection: Connection, session_filter: SessionFilter) -> Sel
     if _is_descending(session_filter):
         return statement.order_by(column.desc(), _s.id.desc())
     return statement.order_by(column, _s.id)
+
+
+def _begins(connection: Connection, session_filter: SessionFilter) -> Sequence[ColumnElement[bool]]:
+    """Return the conditions that the names begin with the prefix."""
+    prefix = session_filter.name_prefix or ""
+    if connection.dialect.name == "postgresql":
+        return (_s.name.startswith(prefix, autoescape=True),)
+    begins = func.substr(_s.name, 1, len(prefix)) == prefix
+    if connection.dialect.name != "sqlite" or session_filter.owner is None:
+        return (begins,)
+    # SQLite would sort all that begin so. Of many, the most recently used ones soon fill a page.
+    these = (_s.name >= prefix, _s.name <= prefix + LAST_NAME)
+    some = select(_s.id).where(_s.owner == session_filter.owner, *these).limit(READ_LIMIT // 10)
+    count = connection.scalar(select(func.count()).select_from(some.subquery())) or 0
+    return (begins, *these) if count < READ_LIMIT // 10 else (begins,)
+
+
+def _has_status(session_filter: SessionFilter, statuses: Sequence[Status]) -> ColumnElement[bool]:
+    if len(statuses) == 1 and not (session_filter.name_prefix or session_filter.labels):
+        return _s.status == statuses[0].value
+    # An index would find all of several statuses, which then had to be sorted.
+    return _s.status.not_in([status.value for status in Status if status not in statuses])
 
 
 def _behind(

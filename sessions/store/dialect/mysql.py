@@ -24,7 +24,7 @@ from .values import PackedTexts, Violation, overwriting
 _UPGRADE_SECONDS: Final = 30
 
 
-def options(url: URL, busy_seconds: float) -> dict[str, Any]:
+def options(url: URL, busy_seconds: float, *, reads: bool) -> dict[str, Any]:
     """Return the arguments of an engine; connection settings in the URL take precedence."""
     converters: Any = import_module("asyncmy.converters")
 
@@ -146,8 +146,7 @@ def _index(element: CreateIndex, compiler: Any, **arguments: Any) -> str:
         return compiler.visit_create_index(element, **arguments)
     return (
         f"ALTER TABLE session ADD COLUMN open_name CHAR(64) CHARACTER SET ascii AS ({_OPEN_NAME}) STORED, "
-        "ADD UNIQUE INDEX session_name (open_name), "
-        "ADD INDEX session_named (owner(128), namespace, name)"
+        "ADD UNIQUE INDEX session_name (open_name)"
     )
 
 

@@ -18,9 +18,11 @@ _KEY: Final = int.from_bytes(b"statehol")
 _UPGRADE_SECONDS: Final = 30
 
 
-def options(url: URL, busy_seconds: float) -> dict[str, Any]:
+def options(url: URL, busy_seconds: float, *, reads: bool) -> dict[str, Any]:
     """Return the arguments of an engine; connection settings in the URL take precedence."""
     wait = max(1, round(busy_seconds * 1000))
+    # A plan for the average owner would sort all sessions of an owner of many for each page.
+    plans = " -c plan_cache_mode=force_custom_plan" if reads else ""
     defaults = {
         "application_name": "statehold",
         "connect_timeout": "5",
@@ -29,7 +31,7 @@ def options(url: URL, busy_seconds: float) -> dict[str, Any]:
         "keepalives_count": "3",
         "tcp_user_timeout": "30000",
         # A process that is stopped, or cut off, must not hold the locks of its sessions when other nodes take them over.
-        "options": f"-c lock_timeout={wait} -c idle_in_transaction_session_timeout=10000",
+        "options": f"-c lock_timeout={wait} -c idle_in_transaction_session_timeout=10000{plans}",
     }
     arguments = {key: value for key, value in defaults.items() if key not in url.query}
     return {"connect_args": arguments, "use_native_hstore": False}
@@ -90,6 +92,9 @@ def _index(element: CreateIndex, compiler: Any, **arguments: Any) -> str:
     options: Any = element.element.dialect_options
     if options["postgresql"]["where"] is None:
         options["postgresql"]["where"] = options["sqlite"]["where"]
+    if element.element.name == "session_named":
+        # Without it, only the collation C finds the beginning of a text.
+        options["postgresql"]["ops"] = {"name": "text_pattern_ops"}
     statement: str = compiler.visit_create_index(element, **arguments)
     return statement
 

@@ -37,7 +37,7 @@ class RemoteDatabase:
         """
         self._url = _parse_url(url)
         self.kind = self._url.get_backend_name()
-        self._engines: dict[float, AsyncEngine] = {}
+        self._engines: dict[tuple[float, bool], AsyncEngine] = {}
 
     def __repr__(self) -> str:
         return f"RemoteDatabase({self.location})"
@@ -49,23 +49,26 @@ class RemoteDatabase:
         port = f":{self._url.port}" if self._url.port else ""
         return f"{self.kind} {host}{port}/{self._url.database}"
 
-    def engine(self, busy_seconds: float) -> AsyncEngine:
+    def engine(self, busy_seconds: float, *, reads: bool = False) -> AsyncEngine:
         """Return an engine, the same one every time: it holds no connection, but remembers compiled statements.
+
+        `reads` is for connections that only read.
 
         Raises:
             StoreUnavailable: when its driver is not installed.
         """
-        if busy_seconds not in self._engines:
-            self._engines[busy_seconds] = self._create_engine(busy_seconds)
-        return self._engines[busy_seconds]
+        key = (busy_seconds, reads)
+        if key not in self._engines:
+            self._engines[key] = self._create_engine(busy_seconds, reads=reads)
+        return self._engines[key]
 
-    def _create_engine(self, busy_seconds: float) -> AsyncEngine:
+    def _create_engine(self, busy_seconds: float, *, reads: bool) -> AsyncEngine:
         # It loads the ORM, which takes longer than everything else that a store in a data folder needs.
         from sqlalchemy.ext.asyncio import create_async_engine
 
         dialect_module = self._dialect_module()
         try:
-            options: dict[str, Any] = dialect_module.options(self._url, busy_seconds)
+            options: dict[str, Any] = dialect_module.options(self._url, busy_seconds, reads=reads)
             return create_async_engine(
                 self._url,
                 poolclass=NullPool,

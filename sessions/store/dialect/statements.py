@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from sqlalchemy import (
     Boolean,
@@ -29,6 +29,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.operators import OperatorType
 from sqlalchemy.types import TypeEngine
 
 from . import sqlite
@@ -143,6 +144,10 @@ class _Among(FunctionElement[bool]):
     name = "among"
     type = Boolean()
     inherit_cache = True
+
+    def self_group(self, against: OperatorType | None = None) -> Self:
+        # In a conjunction SQLAlchemy would add `= 1` for SQLite, which then uses no index.
+        return self
 
 
 def among(item: ColumnElement[str], name: str = "ids") -> ColumnElement[bool]:
