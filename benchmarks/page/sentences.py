@@ -27,6 +27,8 @@ SENTENCES: Final = {
     "kill -9.",
     "store": "SQLite takes {per second|database=sqlite, what=fenced write, writers=100} durable writes per second, "
     "PostgreSQL {per second|database=postgresql, what=fenced write, writers=100} (100 writers).",
+    "scale": "Requests of a store with many sessions take {x*} times as long as with 1,000.",
+    "nodes": "50 nodes send {statements/s|nodes=50, what=simulated; at rest} statements per second at rest.",
     "journal": "With the journal the gateway takes {x gateway CPU*} times the CPU of a call without it.",
     "state": "One caller updates a state of 10 KB durably {updates|state=10 KB} times per second, and reads it "
     "{reads|state=10 KB} times.",

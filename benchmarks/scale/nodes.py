@@ -158,8 +158,8 @@ async def _caller(opened: Opened, number: int) -> Callable[[], Awaitable[object]
 
 async def _repeat(seconds: float, part: float, work: Callable[[], Awaitable[object]]) -> None:
     """Do work in regular intervals, the first time after a part of one."""
-    due_at = time.monotonic() + part * seconds
+    due_at = anyio.current_time() + part * seconds
     while True:
-        await anyio.sleep(due_at - time.monotonic())
+        await anyio.sleep_until(due_at)
         await work()
         due_at += seconds

@@ -60,6 +60,38 @@ def test_the_store_is_measured_at_1_10_and_100_writers(
     assert len(figures["about"]["load_before"]) == 3
 
 
+def test_requests_are_measured_on_a_small_and_on_a_large_store(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    figures = measured(fork_server, tmp_path, "scale", "--quick")
+    by_database: dict[str, list[str]] = {}
+    for row in figures["scale"]["rows"]:
+        assert min(row["1,000"], row["many"]) > 0
+        by_database.setdefault(row["database"], []).append(row["what"])
+    assert {*by_database} == {"sqlite", "sqlite, sealed"}
+    clear, sealed = by_database["sqlite"], by_database["sqlite, sealed"]
+    # A sealed store does not sort by names, and no server starts on it.
+    assert {*clear} - {*sealed} == {
+        "list, by name",
+        "start",
+        "call",
+        "call of a paused session, by its name",
+    }
+    assert len(figures["targets"]) == len(clear) + len(sealed) - 4 - 3
+
+
+@pytest.mark.usefixtures("postgresql")
+def test_simulated_nodes_send_the_statements_of_a_server(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    figures = measured(fork_server, tmp_path, "nodes", "--quick")
+    rows = figures["nodes"]["rows"]
+    assert [row["nodes"] for row in rows] == [1, 1, 1, 1, 3, 3]
+    server, simulated = rows[1], rows[3]
+    assert 0.5 < simulated["statements/s"] / server["statements/s"] < 2
+    assert rows[5]["statements/s"] > 2 * simulated["statements/s"]
+
+
 def test_a_hop_is_measured_beside_the_direct_way(fork_server: ForkServer, tmp_path: Path) -> None:
     only = ("--over", "http", "--era", "modern", "--routes", "direct,statehold")
     figures = measured(
