@@ -8,33 +8,15 @@ from typing import Final
 import click
 
 from ..server.exit_codes import EXIT_CODES
+from . import command_line
 from .call import words
 from .call.tool_commands import tool_commands
-from .parser import Command, CommandLine, Group, ParserSetting, Word, options, parse, walk
+from .command_line import CommandLine
+from .parser import Command, Group, ParserSetting, Word, options, parse, walk
 from .principals.principal_commands import principals_group
 from .session_commands import JSON_OPTION, session_commands
 
-SETTINGS: Final = options(
-    {
-        **words.SETTINGS,
-        "--ephemeral": ("", "keep everything in memory only"),
-        "--session": ("NAME", "serve one session: no tool has a session_id argument"),
-        "--shared": (
-            "",
-            "share one background server and its sessions with the other stdio clients of the data folder",
-        ),
-        "--auto-session": ("", "give older clients a session per connection"),
-        "--host": ("ADDRESS", "address to listen on (serve)"),
-        "--port": ("PORT", "port to listen on, 0 for any (serve)"),
-        "--workers": ("N", "processes that serve the port (serve)"),
-        "--token-file": ("FILE", "static bearer tokens (serve)"),
-        "--session-header": (
-            "",
-            "have clients repeat session_id as the header Mcp-Param-Session-Id, for a proxy to route by (serve)",
-        ),
-    },
-    ParserSetting,
-)
+SETTINGS: Final = options(command_line.SETTINGS, ParserSetting)
 CLIENT_NAMES: Final = (
     *("claude-desktop", "claude-code", "cursor", "vscode", "windsurf", "devin-desktop"),
     *("codex", "gemini-cli", "zed", "cline", "goose", "opencode"),

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..server.exit_codes import FAILURE, INTERRUPTED, OK, USAGE
 from ..server.printing import complain, discard, end, is_terminal, write_line
-from .commands import parse_command_line
-from .parser import CommandLine
+from .command_line import CommandLine, read_settings
 
 if TYPE_CHECKING:
     from ..server.config.model import Config
@@ -37,8 +36,7 @@ sessions waited for a full collection.
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     try:
-        arguments = parse_command_line(sys.argv[1:] if argv is None else argv)
-        return end(_run(arguments))
+        return end(_run(_read(sys.argv[1:] if argv is None else argv)))
     except SystemExit as ended:  # --help, or a mistake it has explained already
         return ended.code if isinstance(ended.code, int) else OK
     except KeyboardInterrupt:
@@ -47,6 +45,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has what it wanted.
         discard()
         return OK
+
+
+def _read(argv: Sequence[str]) -> CommandLine:
+    """Read a command line. Ends with SystemExit after --help and after a mistake."""
+    if (settings := read_settings(argv)) is not None:
+        return settings
+    # Imported here: click takes longer than a client of --shared.
+    from .commands import parse_command_line
+
+    return parse_command_line(argv)
 
 
 def _run(arguments: CommandLine) -> int:

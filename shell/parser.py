@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
 import click
@@ -14,15 +13,7 @@ from ..server.printing import complain
 from ..sessions.one_line import one_line
 from ..sessions.wording import near_names
 from .call.words import SHORT
-
-
-class CommandLine(SimpleNamespace):
-    """The values of the arguments and options of one command line, by name.
-
-    `command` and, for groups, `action` name the command. Every argument and option of that command has a value; a setting
-    is there only if the command line gives it.
-    """
-
+from .command_line import CommandLine
 
 PROGRAM = "statehold"
 

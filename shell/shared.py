@@ -18,8 +18,7 @@ from ..server.shared.request import VERB, ClientRequest, build_id
 from ..server.shared.requested_settings import SESSION_VARIABLE, requested_settings
 from ..server.sockets.request import Exchange, Refused
 from ..sessions.errors import InvalidArgument, ServiceUnavailable, SessionError
-from .commands import SETTINGS
-from .parser import CommandLine
+from .command_line import SETTINGS, CommandLine, attribute_of
 
 if TYPE_CHECKING:
     pass
@@ -126,7 +125,7 @@ def settings_of(arguments: CommandLine) -> dict[str, str]:
 
 def _flags(arguments: CommandLine) -> dict[str, object]:
     """Return the values of the flags of the server that a command line gives."""
-    flags = {setting.opts[0]: getattr(arguments, setting.name or "", None) for setting in SETTINGS}
+    flags = {flag: getattr(arguments, attribute_of(flag), None) for flag in SETTINGS}
     return {
         flag: value
         for flag, value in flags.items()

@@ -12,6 +12,7 @@ from support.holding import Run
 from support.selection import matrix
 
 from statehold.server.exit_codes import OK, USAGE
+from statehold.shell.command_line import read_settings
 from statehold.shell.commands import parse_command_line as parse
 
 
@@ -38,6 +39,22 @@ def test_flags_count_before_and_after_the_command() -> None:
     assert (before.data, before.session, before.ref) == ("d", "s", "x")
     assert parse(["--port", "1", "serve", "--port", "2"]).port == "2"
     assert not hasattr(parse(["serve"]), "port")
+
+
+@pytest.mark.parametrize(
+    "line", ["", "--data d --shared", "--port 1 --port=2", "--config= --session=a=b"]
+)
+def test_settings_alone_are_read_as_click_reads_them(line: str) -> None:
+    words = line.split()
+    assert read_settings(words) == parse(words)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["serve", "--data", "--data --shared", "--shared=yes", "--version", "--bogus", "--", "-h"],
+)
+def test_another_command_line_is_left_to_click(line: str) -> None:
+    assert read_settings(["--ephemeral", *line.split()]) is None
 
 
 @pytest.mark.parametrize(
