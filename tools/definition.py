@@ -32,7 +32,9 @@ the same for a command of a shell; `auto`, by an optional argument."""
 class Arguments(BaseModel):
     """The arguments of a tool. Unknown arguments are refused; numbers must be finite, and true and false are no numbers."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", populate_by_name=True, allow_inf_nan=False, defer_build=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod

@@ -56,7 +56,7 @@ def service_of(
     data = None if config.ephemeral else config.data
     call_seconds = config.timeouts.call
     if isinstance(settings, BrowserConfig):
-        # Imported here: without a browser service it would take a tenth of the start of the process.
+        # Imported here: without a browser service it would take a twentieth of the start of the process.
         from ...tools.browser.service import BrowserService
 
         return BrowserService(

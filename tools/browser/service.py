@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import shutil
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import quote
 
 import anyio
@@ -25,15 +24,13 @@ from ...sessions.services import LossPolicy, PausePolicy, SessionView, Snapshot,
 from ...sessions.store.sealing.encryption import Encryption
 from ..processes.launch import death_signal_prefix
 from ..processes.ledger import Ledger
-from ..processes.workdir import safe_name
+from ..processes.workdir import remove_folder, safe_name
 from ..upstream.probe import Check
 from .config import BrowserConfig
-from .connection import BrowserConnection
 from .egress.egress_service import Egress, OwnerHosts
 from .egress.network_policy import NetworkPolicy
 from .logins.checks import LoginChecks
 from .logins.leases import LoginLeases
-from .opening import BrowserOpening
 from .process.browser_launch import HostPlace, Launcher
 from .process.browser_process import BrowserProcess
 from .process.pool import BrowserDied, Pool
@@ -45,7 +42,12 @@ from .session.output_folder import OutputFolder, find_missing_path
 from .snapshot.adoption import ContextFile, ContextPlace
 from .snapshot.model import ContextSnapshot
 from .snapshot.storage_file import load_storage_state
-from .tools import toolset
+from .tool_list import tool_specs
+
+if TYPE_CHECKING:
+    from .connection import BrowserConnection
+    from .opening import BrowserOpening
+    from .tool import BrowserTool
 
 logger = logging.getLogger("statehold.browser")
 
@@ -105,8 +107,8 @@ class BrowserService:
         self._attached_session: str | None = None
         """The id of the session that is attached to the tabs of a browser."""
         self._logins = logins
-        self._tools = {tool.name: tool for tool in toolset(config, logins=logins is not None)}
-        self.specs = {name: tool.spec() for name, tool in self._tools.items()}
+        self.specs = tool_specs(config, logins=logins is not None)
+        self._tools: dict[str, BrowserTool] = {}
         self._secrets: NamedSecrets | None = None
         self._secrets_turn = anyio.Lock()
         self._has_local_callers = has_local_callers
@@ -131,10 +133,15 @@ class BrowserService:
         return f"<BrowserService {self.name!r}>"
 
     async def __aenter__(self) -> Self:
+        # Imported here: they would take a tenth of the start of the process, and a list of the tools does not need them.
+        from .tools import toolset
+
+        tools = toolset(self.config, logins=self._logins is not None)
+        self._tools = {tool.name: tool for tool in tools}
         async with AsyncExitStack() as stack:
             if self._data is None:
                 self._folder = Path(tempfile.mkdtemp(prefix="statehold-browser-"))
-                stack.push_async_callback(_remove_folder, self._folder)
+                stack.push_async_callback(remove_folder, self._folder)
             stack.callback(self._forget_pool)
             self._tasks = await stack.enter_async_context(anyio.create_task_group())
             stack.callback(self._tasks.cancel_scope.cancel)
@@ -172,12 +179,7 @@ class BrowserService:
             self._exit = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # The task group is not passed the error of its user, so that it does not wrap it.
         await self._exit.aclose()
 
@@ -232,7 +234,7 @@ class BrowserService:
         """Remove the files of a session that was purged."""
         self._lost_activities.pop(session_id, None)
         self._session_secrets.pop(session_id, None)
-        await _remove_folder(self._files_of(session_id).folder)
+        await remove_folder(self._files_of(session_id).folder)
 
     async def answer(
         self,
@@ -401,6 +403,8 @@ class BrowserService:
         return ContextFile(self._contexts / f"{session_id}.json")
 
     def _opening(self, session: SessionView, secrets: NamedSecrets) -> BrowserOpening:
+        from .opening import BrowserOpening
+
         return BrowserOpening(
             self.config,
             session,
@@ -457,11 +461,9 @@ class BrowserService:
         connection.on_closed.append(partial(process.on_lost.remove, record))
 
     async def _require_paths(self) -> None:
-        def spell(path: str) -> str:
-            """Callers need not know the folders of the machine."""
-            return Path(path).name
-
-        missing = await anyio.to_thread.run_sync(find_missing_path, self.config, spell)
+        # Callers need not know the folders of the machine.
+        find = partial(find_missing_path, self.config, lambda path: Path(path).name)
+        missing = await anyio.to_thread.run_sync(find)
         if missing is not None:
             raise ServiceUnavailable(f"services.{self.name}.{missing[0]}: {missing[1]}.")
 
@@ -475,7 +477,9 @@ class BrowserService:
             if self._secrets is None:
                 self._secrets = await load_secrets(self.config)
                 if self._secrets:
-                    self.specs[TYPE] = self._tools[TYPE].spec(f"Secrets to type: {self._secrets}")
+                    definition = dict(self.specs[TYPE].definition)
+                    definition["description"] += f" Secrets to type: {self._secrets}"
+                    self.specs[TYPE] = replace(self.specs[TYPE], definition=definition)
             return self._secrets
 
     async def _load_encryption(self) -> Encryption | None:
@@ -486,11 +490,6 @@ class BrowserService:
     def _spawn(self, work: Callable[..., Any], *args: object) -> None:
         assert self._tasks is not None, "the browser service is not running"
         self._tasks.start_soon(partial(_run_logging_failure, work, *args))
-
-
-async def _remove_folder(folder: Path) -> None:
-    with anyio.CancelScope(shield=True):
-        await anyio.to_thread.run_sync(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 async def _run_logging_failure(work: Callable[..., Any], *args: object) -> None:

@@ -170,12 +170,9 @@ class BrowserTool(BuiltinTool):
         }
         return own[self.limit] + config.settle_seconds + LOAD_SECONDS + 2.0
 
-    def spec(self, note: str = "") -> ToolSpec:
-        """Return the tool as a service offers it, with a note at the end of its description."""
-        definition = self.definition()
-        if note:
-            definition["description"] += f" {note}"
-        return ToolSpec(self.name, definition, self.secret)
+    def spec(self) -> ToolSpec:
+        """Return the tool as a service offers it."""
+        return ToolSpec(self.name, self.definition(), self.secret)
 
 
 def tool(

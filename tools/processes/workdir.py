@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import anyio
 import anyio.to_thread
 
 from ...sessions.records import LOCAL
@@ -140,6 +141,12 @@ def remove_files(data: Path, session_ids: Sequence[str]) -> None:
     """Remove the files of some sessions. Blocks, in proportion to the number of files."""
     for path in _folders(data, session_ids):
         shutil.rmtree(path, ignore_errors=True)
+
+
+async def remove_folder(folder: Path) -> None:
+    """Remove a folder, if it is there, also when the caller is cancelled."""
+    with anyio.CancelScope(shield=True):
+        await anyio.to_thread.run_sync(shutil.rmtree, folder, True)
 
 
 def _folders(data: Path, session_ids: Sequence[str]) -> Iterator[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..config import BrowserConfig
 from ..tool import BrowserTool
+from ..tool_list import enabled_toolsets
 from . import (
     code,
     configuration,
@@ -33,9 +34,7 @@ _MODULES = (
 
 def toolset(config: BrowserConfig, *, logins: bool = False) -> list[BrowserTool]:
     """Return the tools that a configuration turns on, in an order that does not change; `logins`: there are some to lend."""
-    enabled: set[str] = {"core", *config.caps}
-    if logins:
-        enabled.add("logins")
+    enabled = enabled_toolsets(config, logins=logins)
     return [tool for module in _MODULES for tool in module.TOOLS if tool.toolset in enabled]
 
 
