@@ -193,7 +193,7 @@ def _is_shared(arguments: CommandLine) -> bool:
 
 
 def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
-    from ..server.sdk.deferred_imports import defer_models, defer_packages
+    from ..server.sdk.deferred_imports import defer_models, defer_names, defer_packages
 
     defer_packages()
     with defer_models():
@@ -212,7 +212,8 @@ def _serve(config: Config, arguments: CommandLine, *, http: bool) -> int:
             run = partial(run_http, settings=settings_of(arguments), create_console=Console)
             report_background_server(config)
         else:
-            from ..server.process.stdio import run_stdio as run
+            with defer_names():
+                from ..server.process.stdio import run_stdio as run
 
     _return_large_blocks()
     # Imported objects live as long as the process.

@@ -23,7 +23,7 @@ from ...access.verifier import Verifier
 from ...tools.own.toolsets import own_names
 from ..gateway.gateway import Gateway, health_of, readiness_of
 from ..protocol.server import StateholdServer
-from ..sdk.access import TransportSessions
+from ..sdk.http_sessions import TransportSessions
 from . import server_card
 from .authentication import Authentication
 from .exchange import WholeBody

@@ -23,7 +23,7 @@ from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
 from ..protocol.request_checks import refuse_unencodable
 from ..protocol.server import StateholdServer
-from ..sdk.access import TransportSessions, in_flight, open_transport, send_on
+from ..sdk.http_sessions import TransportSessions, in_flight, open_transport, send_on
 from ..sdk.replay import RETRY_MS, SessionEvents
 from .exchange import (
     SESSION,

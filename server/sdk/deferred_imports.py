@@ -1,4 +1,4 @@
-"""Imports of the SDK: its packages and its models are built when they are first used."""
+"""Imports of the SDK: its packages, its models and some of its modules are executed when they are first used."""
 
 from __future__ import annotations
 
@@ -6,15 +6,22 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
-from typing import Any
+from typing import Any, Union
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 PACKAGES = ("mcp", "mcp.client", "mcp.server")
 """The packages that import the SDK's client, its server framework and an HTTP client, for names that no server uses."""
+MODULES = (
+    *("mcp_types._v2025_11_25", "mcp_types._v2026_07_28"),
+    *("mcp.server.auth.routes", "mcp.server.streamable_http", "mcp.server.streamable_http_manager"),
+    "sse_starlette",
+)
+"""The models of the two eras, of which a client speaks one, and modules for methods of the SDK's server that serve HTTP."""
 
 _lock = RLock()
 _executing: set[str] = set()
@@ -25,13 +32,17 @@ def defer_models() -> Generator[None]:
     """Let pydantic build the models that the block defines when they are first used.
 
     The SDK defines some 600 models, and a process uses a tenth of them.
-    Building all of them would take a tenth of its start.
+    Building all of them would take a tenth of its start. The same holds for type adapters.
     """
-    BaseModel.model_config["defer_build"] = True
+    config, decide = BaseModel.model_config, vars(TypeAdapter)["_defer_build"]
+    is_deferring = config.get("defer_build", False)
+    config["defer_build"] = True
+    TypeAdapter._defer_build = True  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     try:
         yield
     finally:
-        del BaseModel.model_config["defer_build"]
+        config["defer_build"] = is_deferring
+        TypeAdapter._defer_build = decide  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
 
 
 def defer_packages(packages: Sequence[str] = PACKAGES) -> None:
@@ -52,6 +63,57 @@ def defer_packages(packages: Sequence[str] = PACKAGES) -> None:
         parent, _, child = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], child, package)
+
+
+class DeferredName:
+    """Stands for a class or a function of a module, which is imported at the first call or use of an attribute."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module = module
+        self._name = name
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._import()(*args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = getattr(self._import(), name)
+        setattr(self, name, value)
+        return value
+
+    def __or__(self, other: Any) -> Any:
+        return Union[self, other]  # noqa: UP007 - it is no class
+
+    def __get_pydantic_core_schema__(self, _: Any, handler: Any) -> Any:
+        return handler.generate_schema(self._import())
+
+    def _import(self) -> Any:
+        with defer_models():
+            return getattr(import_module(self._module), self._name)
+
+
+@contextmanager
+def defer_names(modules: Sequence[str] = MODULES) -> Generator[None]:
+    """Let what the block imports have DeferredNames of these modules, unless they are imported already.
+
+    The block must not derive a class from such a name; that fails.
+    """
+    missing = [name for name in modules if name not in sys.modules]
+    for name in missing:
+        sys.modules[name] = ModuleType(name)
+        sys.modules[name].__dict__["__getattr__"] = partial(_deferred_name, name)
+    try:
+        yield
+    finally:
+        for name in missing:
+            del sys.modules[name]
+
+
+def _deferred_name(module: str, name: str) -> DeferredName:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return DeferredName(module, name)
 
 
 def _execute(package: ModuleType, name: str) -> Any:

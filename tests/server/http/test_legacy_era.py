@@ -25,7 +25,7 @@ from statehold.server.gateway.gateway import Gateway
 from statehold.server.http.exchange import BODY_LIMIT, PlainRequest, ToolCall, WholeBody
 from statehold.server.http.legacy_era import LegacyResponse, StreamQuestions
 from statehold.server.protocol.server import StateholdServer
-from statehold.server.sdk.access import open_transport
+from statehold.server.sdk.http_sessions import open_transport
 from statehold.sessions.records import LOCAL, Principal
 from statehold.sessions.transitions.create import CreationOptions
 

@@ -25,11 +25,10 @@ from statehold.access.claims import VerifiedCaller
 from statehold.server.sdk.access import (
     RequestContext,
     create_context_streams,
-    in_flight,
-    open_transport,
     outbound_of,
 )
 from statehold.server.sdk.caller import connection_of, is_modern
+from statehold.server.sdk.http_sessions import in_flight, open_transport
 from statehold.sessions.records import Principal
 
 Handler = Callable[[RequestContext], Awaitable[Any]]

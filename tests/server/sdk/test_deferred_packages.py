@@ -1,8 +1,9 @@
-"""Packages that are executed when a name of theirs is first used."""
+"""Packages, and names of modules, that are executed or imported when they are first used."""
 
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -75,3 +76,44 @@ def test_a_package_whose_execution_failed_is_executed_again(gate: Any) -> None:
     assert package.VALUE == 1
     assert not hasattr(package, "OTHER")
     assert len(gate.starts) == 2
+
+
+SCHEMAS = """
+import hashlib, json, sys
+from contextlib import ExitStack
+from pydantic import TypeAdapter
+from statehold.server.sdk import deferred_imports as deferred
+with ExitStack() as stack:
+    if sys.argv[1] == "deferred":
+        deferred.defer_packages()
+        stack.enter_context(deferred.defer_models())
+        stack.enter_context(deferred.defer_names())
+    import mcp.server.lowlevel.server as lowlevel
+    import mcp_types
+    from mcp_types import methods
+if sys.argv[1] == "deferred":
+    assert not {*deferred.MODULES} & {*sys.modules}
+    assert not mcp_types.client_request_adapter.pydantic_complete
+ping = {"method": "ping", "params": {}}
+print(type(mcp_types.client_request_adapter.validate_python(ping)))
+print(lowlevel.build_resource_metadata_url("https://a.test/mcp"))
+for name in ("REQUESTS", "NOTIFICATIONS", "RESULTS"):
+    for side in ("CLIENT", "SERVER"):
+        for key, row in getattr(methods, f"{side}_{name}").items():
+            for mode in ("validation", "serialization"):
+                print(key, json.dumps(TypeAdapter(row).json_schema(mode=mode), sort_keys=True))
+methods.validate_client_request("ping", "2025-11-25", {})
+print(methods.serialize_server_result("tools/call", "2026-07-28", {"content": [], "resultType": "complete"}))
+"""
+
+
+def test_the_sdk_has_the_same_models_of_each_era_when_they_are_deferred() -> None:
+    """It reads the private modules of the eras by their names, and calls or validates with what it finds there."""
+    deferred, plain = (
+        subprocess.run(
+            [sys.executable, "-c", SCHEMAS, mode], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        for mode in ("deferred", "plain")
+    )
+    assert len(plain) > 300
+    assert deferred == plain
