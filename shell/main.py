@@ -113,8 +113,11 @@ def _run_configured(arguments: CommandLine) -> int:
     if arguments.command in (None, "serve"):
         # Imports create many objects and free few: collecting garbage meanwhile takes a tenth of the start.
         gc.disable()
-    from ..access.config.types import ConfigError
-    from ..server.config.load import load_for
+    from ..server.sdk.deferred_imports import defer_models
+
+    with defer_models():
+        from ..access.config.types import ConfigError
+        from ..server.config.load import load_for
     from ..sessions.errors import StoreUnavailable
 
     try:
