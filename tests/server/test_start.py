@@ -27,6 +27,9 @@ UNNEEDED = {
     *("statehold.sessions.store.sql", "statehold.server.http.app"),
     "statehold.server.operate.handler",
     *("mcp.client.client", "mcp.client.session", "mcp.server.mcpserver"),
+    *("mcp.server.streamable_http_manager", "mcp.server.auth.routes", "mcp_types._v2026_07_28"),
+    *("sse_starlette", "uvicorn", "click", "httpx2"),
+    *("statehold.tools.browser.opening", "statehold.tools.browser.tools"),
 }
 """Modules that a list of the tools does not need."""
 

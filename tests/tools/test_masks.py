@@ -12,7 +12,8 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
-from statehold.tools.logins.masks import MASKS, Masks, masked
+from statehold.tools.logins.masked_response import masked
+from statehold.tools.logins.masks import MASKS, Masks
 from statehold.tools.processes.stderr import OutputTail
 
 TOKEN = 'at-0123/456+789"tail=='

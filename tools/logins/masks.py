@@ -6,11 +6,9 @@ import json
 import re
 from base64 import b64encode, urlsafe_b64encode
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import quote
-
-import httpx2
 
 MASK: Final = b"[login]"
 MASKS: Final = "statehold_masks"
@@ -84,64 +82,3 @@ def hide(masks: Iterable[Masks], text: str) -> str:
     for each in masks:
         data = each.hide(data)
     return data.decode(errors="surrogatepass")
-
-
-def masked(response: httpx2.Response) -> httpx2.Response:
-    """Return a response whose body, which is not read yet, repeats no secret of its request."""
-    masks: tuple[Masks, ...] = response.request.extensions.get(MASKS, ())
-    if not masks:
-        return response
-    stream = response.stream
-    assert isinstance(stream, httpx2.AsyncByteStream)
-    if "content-encoding" not in response.headers:
-        response.stream = _MaskedBody(stream, masks, stream.aclose)
-        return response
-    headers = {k: v for k, v in response.headers.items() if k != "content-encoding"}
-    return httpx2.Response(
-        response.status_code,
-        headers=headers,
-        stream=_MaskedBody(_decode(response), masks, response.aclose),
-        request=response.request,
-        extensions=response.extensions,
-    )
-
-
-async def _decode(response: httpx2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for part in response.aiter_bytes():
-            yield part
-    except httpx2.DecodingError as error:
-        raise httpx2.ReadError(str(error), request=response.request) from error
-
-
-class _MaskedBody(httpx2.AsyncByteStream):
-    """A response body without the secrets, in one piece or in many."""
-
-    def __init__(
-        self,
-        parts: AsyncIterable[bytes],
-        masks: Iterable[Masks],
-        close: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._close = close
-        for each in masks:
-            parts = _hide_in(parts, each)
-        self._parts = parts
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return aiter(self._parts)
-
-    async def aclose(self) -> None:
-        await self._close()
-
-
-async def _hide_in(parts: AsyncIterable[bytes], masks: Masks) -> AsyncIterator[bytes]:
-    held = b""
-    async for part in parts:
-        data = masks.hide(held + part)
-        end = masks.complete(data)
-        held = data[end:]
-        if end:
-            yield data[:end]
-    if held:
-        yield held

@@ -26,7 +26,7 @@ from statehold.sessions.errors import ServiceUnavailable, StoreUnavailable
 from statehold.sessions.store.base import LoginRecord
 from statehold.sessions.store.sql import SQLStore
 from statehold.tools.logins.audit import LoginAudit
-from statehold.tools.logins.masks import masked
+from statehold.tools.logins.masked_response import masked
 from statehold.tools.upstream.config import LoginSettings, UpstreamConfig
 from statehold.tools.upstream.oauth.authorization import Person, log_in
 from statehold.tools.upstream.oauth.bearer_auth import BearerAuth, TokenUnavailable

@@ -22,7 +22,6 @@ from ....sessions.errors import ServiceUnavailable, StoreUnavailable
 from ....sessions.owned_map import BoundedMap
 from ....sessions.records import LOCAL
 from ....sessions.store.base import NEEDS_HUMAN, OK, REVOKED, LoginRecord
-from ...http_client import server_of
 from ...logins.audit import LoginAudit
 from ...logins.masks import Masks
 
@@ -339,6 +338,8 @@ class ServiceLogins:
             ServiceUnavailable: the principal has a login of another kind with this name.
             StoreUnavailable: the store, or a required audit log, does not answer.
         """
+        from ...http_client import server_of
+
         issuer = "" if document.metadata is None else str(document.metadata.issuer)
         record = LoginRecord(
             owner=owner,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from mcp.shared.message import SessionMessage
 
 from ....sessions.json_codec import JSON
-from ..sdk import ReadStream, WriteStream
 from .http_errors import BrokenExchange, HttpRefusal
+
+if TYPE_CHECKING:
+    from ..sdk import ReadStream, WriteStream
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from ....sessions.json_codec import JSON
 from ....sessions.owned_map import BoundedMap
 from ....sessions.wording import connection_failure
 from ...http_client import http_options, server_of
-from ...logins.masks import MASKS, hide, masked
+from ...logins.masked_response import masked
+from ...logins.masks import MASKS, hide
 from ..change_stream import LISTEN, Reopening
 from ..oauth.bearer_auth import LOGIN, TokenUnavailable
 from ..sdk import redirect_location

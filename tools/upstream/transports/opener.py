@@ -1,4 +1,7 @@
-"""Opens the transports of one upstream: its command, or its address over Streamable HTTP or HTTP+SSE."""
+"""Opens the transports of one upstream: its command, or its address over Streamable HTTP or HTTP+SSE.
+
+Functions import the clients of HTTP: a list of the tools does not need them.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ....sessions.errors import ConnectionLost, ServiceUnavailable, StoreUnavailable
 from ....sessions.one_line import escape_controls
@@ -19,14 +23,14 @@ from ...processes.ledger import Ledger
 from ...processes.workdir import Placeholders
 from ..config import Transport, UpstreamConfig, is_header_value
 from ..known_secrets import Secrets
-from ..oauth.bearer_auth import BearerAuth
 from ..oauth.logins import ServiceLogins
 from ..sandbox import ServiceSandboxes
 from .base import OpenTransport, UpstreamTransport
-from .http import open_http, resume_http
-from .key_auth import KeyAuth, ServiceKeys
-from .sse import open_sse
 from .stdio import open_stdio, resume_stdio
+
+if TYPE_CHECKING:
+    from ..oauth.bearer_auth import BearerAuth
+    from .key_auth import KeyAuth, ServiceKeys
 
 logger = logging.getLogger("statehold.upstream")
 
@@ -63,6 +67,10 @@ class TransportOpener:
         self, transport: Transport, placeholders: Placeholders, kept: KeeperHandle | None
     ) -> OpenTransport:
         if self._config.command is None:
+            from .http import open_http
+            from .key_auth import KeyAuth
+            from .sse import open_sse
+
             connect = open_http if transport == "http" else open_sse
             auth = self._auth(placeholders)
             opening = connect(*self._address(placeholders), auth)
@@ -134,6 +142,8 @@ class TransportOpener:
         self, placeholders: Placeholders, session_id: str, version: str
     ) -> Callable[[], OpenTransport]:
         """Return the opening of a connection under an MCP session of an earlier process, over Streamable HTTP."""
+        from .http import resume_http
+
         url, headers = self._address(placeholders)
         auth = self._auth(placeholders)
         return partial(resume_http, url, headers, auth, session_id=session_id, version=version)
@@ -181,10 +191,15 @@ class TransportOpener:
         return owner != LOCAL.key and await self.separates(owner)
 
     def _service_keys(self, placeholders: Placeholders) -> ServiceKeys:
+        from .key_auth import ServiceKeys
+
         return ServiceKeys(self._keys, self._owner(placeholders), self._name)
 
     def _auth(self, placeholders: Placeholders) -> KeyAuth | BearerAuth | None:
         """Return what sends the keys or the token of a principal; credentials of the configuration go before the token."""
+        from ..oauth.bearer_auth import BearerAuth
+        from .key_auth import KeyAuth
+
         headers = {
             name: placeholders.fill(value)
             for name, value in self._config.headers.items()

@@ -13,7 +13,7 @@ import contextvars
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
@@ -33,9 +33,11 @@ from mcp_types import (
 
 from ....sessions.json_codec import JSON
 from ...processes.framing import MessageStream, decode
-from ..sdk import ReadStream, WriteStream
 from .base import EarlierTraffic
 from .http_errors import NO_ANSWER
+
+if TYPE_CHECKING:
+    from ..sdk import ReadStream, WriteStream
 
 _BROKEN: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 CANCEL_SECONDS: Final = 5.0
