@@ -6,10 +6,14 @@ Statehold's own tools (own/) and the browser tools (browser/tools/) are instance
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass
+from functools import cache
+from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, cast, get_args, get_origin
 
+import orjson
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -23,6 +27,9 @@ from pydantic_core import ErrorDetails, PydanticKnownError, core_schema
 
 from ..sessions.errors import InvalidArgument
 from ..sessions.json_codec import JSON
+
+SCHEMAS: Final = Path(__file__).with_name("own") / "schemas.json"
+"""Written by tests/tools/own/test_schemas.py."""
 
 Naming = Literal["explicit", "pinned", "auto", "command"]
 """How a caller names the session: `explicit`, by a required argument; `pinned`, by the URL or command line; `command`,
@@ -162,7 +169,20 @@ def schema_of(model: type[Any], mode: Any = "validation") -> JSON:
     refuse lengths, and the converter of google-genai stops at `additionalProperties: false`.
 
     The model must not be recursive, because references are replaced by their targets.
+
+    Those of our own tools come from a file: building them would take a twentieth of the start of a process.
     """
+    stored = _stored_schemas().get(f"{model.__module__}.{model.__qualname__} {mode}")
+    return build_schema(model, mode) if stored is None else deepcopy(stored)
+
+
+@cache
+def _stored_schemas() -> Mapping[str, JSON]:
+    return orjson.loads(SCHEMAS.read_bytes())
+
+
+def build_schema(model: type[Any], mode: Any = "validation") -> JSON:
+    """Return the schema of a model as schema_of() does, but never from the file."""
     schema = TypeAdapter(model).json_schema(schema_generator=_SchemaBuilder, mode=mode)
     _remove_titles(schema)
     schema.pop("description", None)
