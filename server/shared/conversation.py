@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from ...sessions.errors import OutcomeUnknown, ServiceUnavailable, SessionError
@@ -59,18 +58,18 @@ class NotResumed(ServiceUnavailable):
     """Raised when the next server does not accept the conversation."""
 
 
-@dataclass
 class _Request:
-    """A request of the client without an answer."""
+    """A request of the client without an answer. Not a dataclass: the module takes a tenth of the start of a client."""
 
-    method: str
-    is_modern: bool
-    line: bytes
-    is_repeatable: bool
-    """Whether the next server gets it too: it has no effect, or the last one ended and did not begin it."""
-    is_repeated: bool = False
-    is_acknowledged: bool = False
-    """Whether the client knows that this subscription is open."""
+    def __init__(self, method: str, is_modern: bool, line: bytes, is_repeatable: bool) -> None:
+        self.method = method
+        self.is_modern = is_modern
+        self.line = line
+        self.is_repeatable = is_repeatable
+        """Whether the next server gets it too: it has no effect, or the last one ended and did not begin it."""
+        self.is_repeated = False
+        self.is_acknowledged = False
+        """Whether the client knows that this subscription is open."""
 
 
 class Conversation:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
@@ -20,25 +19,32 @@ _PARTS: Final = ("keeper", "sessions", "tools", "access", "server", "console", "
 """The folders with the code of a server."""
 
 
-@dataclass(frozen=True)
 class ClientRequest:
-    """The members of a request."""
+    """The members of a request. Not a dataclass: the module takes a tenth of the start of a client."""
 
-    build: str = ""
-    """The build of a client that starts, as build_id() names it: a background server of another one gives way, once.
+    def __init__(
+        self,
+        build: str = "",
+        *,
+        pid: int | None = None,
+        session: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.build = build
+        """The build of a client that starts, as build_id() names it: a background server of another one gives way, once.
 
-    Empty for a client that comes back after the end of a server: so two clients of two builds do not end each other's.
-    """
-    version: str = "1"
-    """A server from before there were builds compares it with its own version, 0.1.0, and gives way."""
-    pid: int = field(default_factory=os.getpid)
-    session: str | None = None
-    """The pinned session of the client; None for the default of the server."""
-    settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The digests of the settings that the client asks of the server; see requested_settings()."""
+        Empty for a client that comes back after the end of a server: so two clients of two builds do not end each other's.
+        """
+        self.version = "1"
+        """A server from before there were builds compares it with its own version, 0.1.0, and gives way."""
+        self.pid = os.getpid() if pid is None else pid
+        self.session = session
+        """The pinned session of the client; None for the default of the server."""
+        self.settings = settings or {}
+        """The digests of the settings that the client asks of the server; see requested_settings()."""
 
     def members(self) -> Mapping[str, Any]:
-        return asdict(self)
+        return vars(self)
 
     @classmethod
     def parse(cls, members: Mapping[str, Any]) -> ClientRequest:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import socket
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +39,9 @@ def claim_socket(folder: Path, name: str) -> Path:
     path = folder / f"{name}.sock"
     if len(os.fsencode(path)) <= _PATH_BYTES:
         return path
+    # Imported here: it takes a twentieth of the start of a client of --shared.
+    import tempfile
+
     elsewhere = Path(tempfile.gettempdir()) / f"statehold-{os.getuid()}"
     elsewhere.mkdir(mode=0o700, exist_ok=True)
     _refuse_unless_private(elsewhere)

@@ -32,6 +32,18 @@ def test_version_and_help_import_nothing_heavy(words: list[str]) -> None:
     assert "statehold" in ran.stdout
 
 
+def test_a_client_of_the_background_server_imports_little() -> None:
+    program = (
+        "import sys, statehold.shell.entry, statehold.shell.main, statehold.shell.shared;"
+        "heavy = {'click', 'pydantic', 'dataclasses', 'inspect', 'tempfile', 'asyncio'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_flags_count_before_and_after_the_command() -> None:
     before = parse(["--data", "d", "--session", "s", "--ephemeral", "sessions", "show", "x"])
     after = parse(["sessions", "show", "x", "--data", "d", "--session", "s", "--ephemeral"])
