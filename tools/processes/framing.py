@@ -7,11 +7,9 @@ reading pauses while too many messages wait for the consumer.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import math
 import os
-import re
 import select
 from codecs import BOM_UTF8
 from collections import deque
@@ -25,25 +23,33 @@ import anyio.lowlevel
 import orjson
 from mcp.shared.message import SessionMessage
 from mcp_types import (
-    INTERNAL_ERROR,
-    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
-    jsonrpc_message_adapter,
 )
 
+from ...sessions.json_codec import JSON
 from .call_log import CallLog
+from .decoding import QUOTED_START, decode, find_quoted
 
+LINE_LIMIT: Final = 64 << 20
+"""Bytes of one message of a client or node at most; a longer one ends the connection."""
 QUEUE_BYTES: Final = 4 * 2**20
 """Bytes that may wait for the consumer; reading pauses while there are more."""
+BURST: Final = 64
+"""Messages received in a row before other tasks run, so that a flood of messages does not block the loop."""
 
 NOISE_LINES: Final = 8
 NOISE_LENGTH: Final = 200
-BURST: Final = 64
-"""Messages received in a row before other tasks run, so that a flood of messages does not block the loop."""
+
+
+QUOTED_SECONDS: Final = 0.5
+"""Seconds after which an answer at the end of a text is no quotation, because the answer itself did not come."""
+
+Ids = set[int | str]
+_MEMBERS: Final = {"jsonrpc", "id", "result"}
 
 
 def encode(message: JSONRPCMessage) -> bytes:
@@ -68,99 +74,32 @@ def encode(message: JSONRPCMessage) -> bytes:
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
 
 
-_ANSWER_ID: Final = re.compile(
-    rb'^\s*\{(?:"jsonrpc":\s*"2.0",\s*)?"id":\s*(\d+)|"id":\s*(\d+)\s*\}\s*$'
-)
-"""The id at the beginning or the end of an answer that is not valid JSON. Our ids are numbers."""
-
-
-_ANSWER_START: Final = re.compile(
-    rb"""\{(?<![ \t=:,>(\["'`]\{)\s*"(?:jsonrpc|id|result|error)"\s*:"""
-)
-"""The beginning of an answer. After a blank or one of these signs it may be a quotation, as in the log of a proxy.
-
-The brace comes first, so that the search skips long lines without one.
-"""
-_QUOTED_START: Final = re.compile(rb"""\{\s*"(?:jsonrpc|id|result|error)"\s*:""")
-"""The same, also of a quotation."""
-_ANSWER_MEMBERS: Final = frozenset({"jsonrpc", "result", "error"})
-GLUED_STARTS: Final = 8
-"""Places in a line that may be the beginning of an answer; later ones are not tried."""
-
-QUOTED_SECONDS: Final = 0.5
-"""Seconds after which an answer at the end of a text is no quotation, because the answer itself did not come."""
-
-_DECODER: Final = json.JSONDecoder()
-
-Ids = set[int | str]
-
-
-def decode(line: bytes) -> JSONRPCMessage | None:
-    """Return the message of a line, None if the line is not JSON-RPC.
-
-    Text after a message and before an answer is dropped: some servers print without a newline. An answer that a line of a
-    log may quote is none; see find_quoted(). An invalid answer becomes an error answer, so that its caller does not wait for
-    ever. Half of a surrogate pair, which JavaScript servers send when they truncate a text, becomes a replacement character.
-    """
+def _plain_answer(line: bytes) -> tuple[int, JSON] | None:
+    """Return the id and the result in a line, None if it is anything else than such an answer, or has large numbers."""
     try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message: Any = orjson.loads(line)
     except ValueError:
-        return _repair(line) if line.lstrip()[:1] == b"{" else _find_answer(line)
-
-
-def _repair(line: bytes) -> JSONRPCMessage | None:
-    number: object = None
-    try:
-        value, rest = _first_value(line)
-    except (ValueError, RecursionError):
-        is_answer = _ANSWER_START.match(line.lstrip()) and b'"method"' not in line[:200]
-        if is_answer and (match := _ANSWER_ID.search(line)):
-            number = int(match[1] or match[2])
-    else:
-        if (answer := _find_answer(rest.encode())) is not None:
-            return answer
-        with suppress(ValueError):
-            return _message_of(value)
-        members = cast("dict[str, object]", value) if isinstance(value, dict) else {}
-        if "method" not in members and members.keys() & _ANSWER_MEMBERS:
-            number = members.get("id")
-    if isinstance(number, bool) or not isinstance(number, int | str):
         return None
-    fault = ErrorData(code=INTERNAL_ERROR, message="The server sent an answer that is no JSON-RPC.")
-    return JSONRPCError(jsonrpc="2.0", id=number, error=fault)
+    if type(message) is not dict or message.keys() != _MEMBERS or message["jsonrpc"] != "2.0":
+        return None
+    number, result = cast("tuple[object, object]", (message["id"], message["result"]))
+    if type(number) is not int or not isinstance(result, dict):
+        return None
+    members = cast("JSON", result)
+    return None if _has_large_floats(members) else (number, members)
 
 
-def _find_answer(line: bytes) -> JSONRPCMessage | None:
-    """Return the answer in a line that begins with text. Nothing else: a log may quote our own requests."""
-    for start in itertools.islice(_ANSWER_START.finditer(line), GLUED_STARTS):
-        with suppress(ValueError, RecursionError):
-            message = _message_of(_first_value(line[start.start() :])[0])
-            if isinstance(message, JSONRPCResponse | JSONRPCError):
-                return message
-    return None
-
-
-def find_quoted(line: bytes) -> tuple[bytes, JSONRPCResponse | JSONRPCError] | None:
-    """Return the text of a line and the answer at its end, which the text may quote or may be printed before."""
-    for start in itertools.islice(_QUOTED_START.finditer(line), GLUED_STARTS):
-        with suppress(ValueError, RecursionError):
-            value, rest = _first_value(line[start.start() :])
-            message = None if rest.strip() else _message_of(value)
-            if isinstance(message, JSONRPCResponse | JSONRPCError):
-                return line[: start.start()], message
-    return None
-
-
-def _first_value(line: bytes) -> tuple[object, str]:
-    """Return the JSON value at the beginning of a line, and the text after it."""
-    text = line.decode("utf-8", "replace").lstrip()
-    value, end = _DECODER.raw_decode(text)
-    return value, text[end:]
-
-
-def _message_of(value: object) -> JSONRPCMessage:
-    repaired = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-    return jsonrpc_message_adapter.validate_json(repaired, by_name=False)
+def _has_large_floats(value: JSON) -> bool:
+    """Whether orjson may have rounded an integer beyond 64 bits."""
+    values: list[object] = [value]
+    for item in values:
+        if isinstance(item, dict):
+            values += cast("JSON", item).values()
+        elif isinstance(item, list):
+            values += cast("list[object]", item)
+        elif isinstance(item, float) and not -(2.0**63) < item < 2.0**63:
+            return True
+    return False
 
 
 def _readable(line: bytes) -> str:
@@ -205,7 +144,126 @@ class MessageStream(ClosingStream):
             raise StopAsyncIteration from None
 
 
-class StdoutReader(MessageStream, asyncio.Protocol):
+class LineReader(MessageStream, asyncio.Protocol):
+    """The lines of a pipe or socket. It ends at the end of the pipe, or at a line of more than `line_bytes`.
+
+    A subclass gets each line in _add_line(), and queues with _queue_line() what is for the consumer. `beginning` is the part
+    of the first line that was read before.
+    """
+
+    def __init__(self, line_bytes: int, *, beginning: bytes = b"") -> None:
+        self._line_bytes = line_bytes
+        self._transport: asyncio.ReadTransport | None = None
+        self._partial: list[bytes] = [beginning] if beginning else []
+        self._partial_size = len(beginning)
+        self._queue: deque[bytes] = deque()
+        self._queue_size = 0
+        self._is_paused = False
+        self._burst_size = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._discarding = False
+        self.has_ended = False
+
+    @property
+    def _is_parked(self) -> bool:
+        """Whether the consumer waits for the next line, and so has handled all earlier ones."""
+        return self._waiter is not None and not self._queue and not self._waiter.done()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.ReadTransport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._discarding:
+            return
+        if b"\n" not in data:
+            self._add_partial(data)
+            return
+        head, *lines = data.split(b"\n")
+        self._add_line(b"".join((*self._partial, head)) if self._partial else head)
+        self._partial, self._partial_size = [], 0
+        last = lines.pop()
+        for line in lines:
+            self._add_line(line)
+        if last:
+            self._add_partial(last)
+        if self._queue_size > QUEUE_BYTES and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _add_partial(self, data: bytes) -> None:
+        self._partial_size += len(data)
+        if self._partial_size <= self._line_bytes:
+            self._partial.append(data)
+            return
+        self._partial = []
+        self._report_overlong_line()
+        self.discard()
+        self._end()
+
+    def _add_line(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def _report_overlong_line(self) -> None:
+        """Do nothing: the end of the stream is all that a reader has to know."""
+
+    def _queue_line(self, line: bytes) -> None:
+        self._queue.append(line)
+        self._queue_size += len(line)
+        self._wake()
+
+    async def _next_line(self) -> bytes:
+        """Wait for the next line. Raises EndOfStream."""
+        if self._burst_size >= BURST:
+            self._burst_size = 0
+            await anyio.lowlevel.checkpoint()
+        while not self._queue:
+            if self.has_ended:
+                raise anyio.EndOfStream
+            self._burst_size = 0
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        line = self._queue.popleft()
+        self._queue_size -= len(line)
+        if self._is_paused and self._queue_size <= QUEUE_BYTES // 2:
+            self._resume()
+        self._burst_size += 1
+        return line
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._end()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def discard(self) -> None:
+        """Discard further input, so that a writer that is blocked can go on."""
+        self._discarding = True
+        self._partial, self._partial_size = [], 0
+        self._queue.clear()
+        self._queue_size = 0
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    async def aclose(self) -> None:
+        self.discard()
+        self._end()
+
+
+class StdoutReader(LineReader):
     """The stdout of a child as the SDK's read stream, for one consumer. It ends with the pipe or at an overlong line.
 
     `beginning` is the part of the first line that another process has read already. `awaited` has the ids of the requests
@@ -222,69 +280,39 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         awaited: Ids | None = None,
         hide: Callable[[bytes], bytes] = bytes,
     ) -> None:
+        super().__init__(line_bytes, beginning=beginning)
         self._awaited = Ids() if awaited is None else awaited
         self._hide = hide
         self._quoted: dict[int | str, bytes] = {}
         """The answers at the end of a text, by id, which may be quotations."""
-        self._line_bytes = line_bytes
         self._on_fault = on_fault
-        self._transport: asyncio.ReadTransport | None = None
-        self._partial: list[bytes] = [beginning] if beginning else []
-        self._partial_size = len(beginning)
-        self._queue: deque[bytes] = deque()
-        self._queue_size = 0
-        self._is_paused = False
-        self._burst_size = 0
-        self._waiter: asyncio.Future[None] | None = None
-        self._discarding = False
-        self.has_ended = False
+        self.take_result: Callable[[int, JSON], bool] = lambda number, result: False
+        """Takes the result of a request by its id, or returns False: then receive() returns the answer.
+
+        It is called inside data_received(), but only while the consumer has handled all earlier messages.
+        """
         self.noise_at = -math.inf
         """When the last text that is no JSON-RPC arrived, on the clock of the event loop."""
         self.noise_tail: deque[str] = deque(maxlen=NOISE_LINES)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.ReadTransport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        if self._discarding:
-            return
-        head, *lines = data.split(b"\n")
-        if not lines:
-            self._add_partial(head)
-            return
-        self._add_line(b"".join((*self._partial, head)) if self._partial else head)
-        self._partial, self._partial_size = [], 0
-        last = lines.pop()
-        for line in lines:
-            self._add_line(line)
-        if last:
-            self._add_partial(last)
-        if self._queue_size > QUEUE_BYTES and not self._is_paused and self._transport is not None:
-            self._is_paused = True
-            self._transport.pause_reading()
-        self._wake()
-
     def _add_partial(self, data: bytes) -> None:
-        self._partial_size += len(data)
-        if self._partial_size <= self._line_bytes:
-            self._partial.append(data)
-            if not self._partial[0].startswith(b"{"):
-                self.noise_at = asyncio.get_running_loop().time()
-            return
-        self._partial = []
+        super()._add_partial(data)
+        if self._partial and not self._partial[0].startswith(b"{"):
+            self.noise_at = asyncio.get_running_loop().time()
+
+    def _report_overlong_line(self) -> None:
         self._on_fault(
             f"wrote a line of more than {self._line_bytes} bytes without a newline to stdout"
         )
-        self.discard()
-        self._end()
 
     def _add_line(self, line: bytes) -> None:
         if line.startswith(BOM_UTF8):
             line = line.removeprefix(BOM_UTF8)
         line = self._hide(line)
-        if line[:1] == b"{" or line.lstrip()[:1] == b"{" or _QUOTED_START.search(line):
-            self._queue.append(line)
-            self._queue_size += len(line)
+        if self._is_parked and (answer := _plain_answer(line)) and self.take_result(*answer):
+            self._awaited.discard(answer[0])
+        elif line[:1] == b"{" or line.lstrip()[:1] == b"{" or QUOTED_START.search(line):
+            self._queue_line(line)
         elif line.strip():
             self._add_noise(line)
 
@@ -297,33 +325,11 @@ class StdoutReader(MessageStream, asyncio.Protocol):
         partial = _readable(self._hide(b"".join(self._partial)))
         return "\n".join([line for line in (*self.noise_tail, partial) if line][-2:])
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._end()
-
-    def _end(self) -> None:
-        self.has_ended = True
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
     def discard(self) -> None:
         """Discard further output, so that a child that is blocked on writing can exit."""
-        self._discarding = True
         if (partial := b"".join(self._partial)).strip()[:1] not in (b"", b"{"):
             self._add_noise(self._hide(partial))
-        self._partial, self._partial_size = [], 0
-        self._queue.clear()
-        self._queue_size = 0
-        self._resume()
-
-    def _resume(self) -> None:
-        if self._is_paused and self._transport is not None:
-            self._is_paused = False
-            if not self._transport.is_closing():
-                self._transport.resume_reading()
+        super().discard()
 
     def abort(self) -> None:
         """Close the pipe now."""
@@ -333,28 +339,12 @@ class StdoutReader(MessageStream, asyncio.Protocol):
 
     async def receive(self) -> SessionMessage | Exception:
         while True:
-            if self._burst_size >= BURST:
-                self._burst_size = 0
-                await anyio.lowlevel.checkpoint()
-            while self._queue:
-                line = self._queue.popleft()
-                self._queue_size -= len(line)
-                if self._is_paused and self._queue_size <= QUEUE_BYTES // 2:
-                    self._resume()
-                self._burst_size += 1
-                message = decode(line)
-                if message is not None:
-                    self._record_answer(message)
-                    return SessionMessage(message)
-                self._add_noise(line if (text := self._hold_quoted(line)) is None else text)
-            if self.has_ended:
-                raise anyio.EndOfStream
-            self._burst_size = 0
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
+            line = await self._next_line()
+            message = decode(line)
+            if message is not None:
+                self._record_answer(message)
+                return SessionMessage(message)
+            self._add_noise(line if (text := self._hold_quoted(line)) is None else text)
 
     def _record_answer(self, message: JSONRPCMessage) -> None:
         if isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -376,13 +366,7 @@ class StdoutReader(MessageStream, asyncio.Protocol):
     def _release_quoted(self, number: int | str) -> None:
         line = self._quoted.pop(number, None)
         if line is not None and number in self._awaited:
-            self._queue.append(line)
-            self._queue_size += len(line)
-            self._wake()
-
-    async def aclose(self) -> None:
-        self.discard()
-        self._end()
+            self._queue_line(line)
 
 
 class StdinWriter(ClosingStream, asyncio.BaseProtocol):

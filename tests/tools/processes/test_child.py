@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
+import math
 import os
 import signal
 import sys
@@ -21,7 +23,8 @@ from support.process_exit import alive, until_gone
 from support.waiting import until
 
 from statehold.tools.processes.child_process import ChildProcess, ProcessLimits
-from statehold.tools.processes.framing import decode, encode
+from statehold.tools.processes.decoding import decode
+from statehold.tools.processes.framing import StdoutReader, encode
 from statehold.tools.processes.launch import find_setpriv
 from statehold.tools.processes.ledger import Ledger
 
@@ -158,6 +161,45 @@ async def test_unread_messages_stop_the_reading() -> None:
         await child.exited.wait()
     assert psutil.Process().memory_info().rss - before < 64 * 2**20
     await child.aclose()
+
+
+async def test_a_result_is_handed_over_after_all_earlier_messages_only() -> None:
+    reader, taken = StdoutReader(2**20, pytest.fail), dict[int, Any]()
+
+    def take(number: int, result: Any) -> bool:
+        taken[number] = result
+        return number < 100
+
+    def answer(number: int, value: object) -> bytes:
+        message = {"jsonrpc": "2.0", "id": number, "result": {"value": value}}
+        return json.dumps(message).encode() + b"\n"
+
+    async def received() -> Any:
+        with anyio.fail_after(10):
+            item = await reader.receive()
+        assert isinstance(item, SessionMessage)
+        message = item.message
+        return message.id if isinstance(message, JSONRPCResponse) else type(message)
+
+    async def receive_next(data: bytes) -> Any:
+        waiting = asyncio.create_task(received())
+        await anyio.lowlevel.checkpoint()
+        reader.data_received(data)
+        return await waiting
+
+    reader.take_result = take
+    notification = b'{"jsonrpc": "2.0", "method": "notifications/x"}\n'
+    reader.data_received(answer(1, 0))
+    assert await received() == 1
+    assert await receive_next(answer(2, [2**63 - 1, -1.5]) + notification + answer(3, 0)) is (
+        JSONRPCNotification
+    )
+    assert await received() == 3
+    assert taken == {2: {"value": [2**63 - 1, -1.5]}}
+    # orjson would round the first of these, and refuse the others. Nobody waits for the last.
+    for number, value in ((4, [2**70]), (5, math.nan), (6, "\ud800"), (100, 0)):
+        assert await receive_next(answer(number, value)) == number
+    assert taken.keys() == {2, 100}
 
 
 async def test_the_end_of_the_child_is_seen_though_a_grandchild_holds_its_stdout() -> None:

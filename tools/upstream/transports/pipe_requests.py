@@ -32,7 +32,8 @@ from mcp_types import (
 )
 
 from ....sessions.json_codec import JSON
-from ...processes.framing import MessageStream, decode
+from ...processes.decoding import decode
+from ...processes.framing import MessageStream, StdoutReader
 from .base import EarlierTraffic
 from .http_errors import NO_ANSWER
 
@@ -158,15 +159,20 @@ class PipeRequests:
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
-        answer = self._waiting.get(number_of(message.id))
-        if answer is None:
-            return False
-        if not answer.done():
-            if isinstance(message, JSONRPCResponse):
-                answer.set_result(message.result)
-            else:
-                answer.set_exception(MCPError.from_error_data(message.error))
-        return True
+        number = number_of(message.id)
+        if isinstance(message, JSONRPCResponse):
+            return self.take_result(number, message.result)
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            answer.set_exception(MCPError.from_error_data(message.error))
+        return answer is not None
+
+    def take_result(self, number: int, result: JSON) -> bool:
+        """Deliver the result of a request of this module. Return False for any other request."""
+        answer = self._waiting.get(number)
+        if answer is not None and not answer.done():
+            answer.set_result(result)
+        return answer is not None
 
     def close(self) -> None:
         """Fail all waiting requests, because the connection has ended."""
@@ -193,6 +199,8 @@ class EndWatchingStream(MessageStream):
         self._inner = inner
         self._pipe_requests = pipe_requests
         self._on_end = on_end
+        if pipe_requests is not None and isinstance(inner, StdoutReader):
+            inner.take_result = pipe_requests.take_result
 
     async def receive(self) -> SessionMessage | Exception:
         try:

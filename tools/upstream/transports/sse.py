@@ -17,7 +17,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest
 
-from ...processes.framing import ClosingStream, decode, encode
+from ...processes.decoding import decode
+from ...processes.framing import ClosingStream, encode
 from ..sdk import request_within_origin, sse_within_origin
 from .base import UpstreamTransport
 from .http import RESULT_BYTES, HttpClient, refusal_in
