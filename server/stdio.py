@@ -10,16 +10,18 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 
+from ..tools.processes.framing import LineReader, encode
 from ..tools.processes.piped_process import PipeEnd
-from .client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_streams
+from .client_streams import ClientStreams, FileWriter, LineWriter
 
 
 @asynccontextmanager
@@ -29,20 +31,15 @@ async def stdio_streams() -> AsyncGenerator[ClientStreams]:
     Meanwhile descriptor 1 is stderr and 0 is empty, so that no print and no child process can mix text into the messages.
     """
     if sys.platform == "win32":
-        async with (
-            stdio_server() as (read_stream, write_stream),
-            client_streams(_SdkMessages(read_stream, write_stream)) as streams,
-        ):
+        async with _sdk_streams() as streams:
             yield streams
         return
     stdin_fd, stdout_fd = _take_over_stdio()
     try:
-        async with (
-            _lines(stdin_fd) as lines,
-            _writer(stdout_fd) as write,
-            client_streams(LineMessages(lines, write)) as streams,
-        ):
-            yield streams
+        async with _writer(stdout_fd) as writer:
+            streams = ClientStreams(writer)
+            async with _reading(stdin_fd, streams.read_stream):
+                yield streams
     finally:
         os.dup2(stdin_fd, 0)
         os.dup2(stdout_fd, 1)
@@ -67,82 +64,77 @@ def _is_pipe(fd: int) -> bool:
 
 
 @asynccontextmanager
-async def _lines(fd: int) -> AsyncGenerator[asyncio.StreamReader]:
-    """Yield a reader of a pipe, a terminal or a file."""
+async def _reading(fd: int, lines: LineReader) -> AsyncGenerator[None]:
+    """Pass on what a pipe, a terminal or a file brings while the block runs."""
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=LINE_LIMIT)
     if _is_pipe(fd):
-        source, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(lines), PipeEnd(os.dup(fd))
-        )
+        source, _ = await loop.connect_read_pipe(lambda: lines, PipeEnd(os.dup(fd)))
         try:
-            yield lines
+            yield
         finally:
             source.close()
     elif os.isatty(fd):
 
         def readable() -> None:
             if data := os.read(fd, 65_536):
-                lines.feed_data(data)
+                lines.data_received(data)
             else:
                 loop.remove_reader(fd)
-                lines.feed_eof()
+                lines.eof_received()
 
         loop.add_reader(fd, readable)
         try:
-            yield lines
+            yield
         finally:
             loop.remove_reader(fd)
     else:
         # Reading a file never waits for a writer, so it does not block the event loop for long.
         while data := os.read(fd, 65_536):
-            lines.feed_data(data)
-        lines.feed_eof()
-        yield lines
+            lines.data_received(data)
+        lines.eof_received()
+        yield
 
 
 @asynccontextmanager
-async def _writer(fd: int) -> AsyncGenerator[Callable[[bytes], Awaitable[None]]]:
-    """Yield a function that writes bytes to a pipe, a terminal or a file and returns when they are written."""
+async def _writer(fd: int) -> AsyncGenerator[LineWriter]:
     if not _is_pipe(fd):
-
-        async def write_file(data: bytes) -> None:
-            unwritten = memoryview(data)
-            while unwritten:
-                unwritten = unwritten[os.write(fd, unwritten) :]
-
-        yield write_file
+        yield FileWriter(fd)
         return
     loop = asyncio.get_running_loop()
-    sink, protocol = await loop.connect_write_pipe(
-        asyncio.streams.FlowControlMixin, PipeEnd(os.dup(fd))
-    )
-    # With a limit of 0, drain() waits until everything is written, so no message is lost when the process ends.
-    sink.set_write_buffer_limits(0)
-    writer = asyncio.StreamWriter(sink, protocol, None, loop)
-
-    async def write_pipe(data: bytes) -> None:
-        writer.write(data)
-        await writer.drain()
-
+    sink, writer = await loop.connect_write_pipe(LineWriter, PipeEnd(os.dup(fd)))
     try:
-        yield write_pipe
+        yield writer
     finally:
         sink.close()
 
 
-class _SdkMessages:
-    """The messages over the SDK's own transport."""
+@asynccontextmanager
+async def _sdk_streams() -> AsyncGenerator[ClientStreams]:
+    """Yield the streams over the SDK's own transport, whose messages are passed on as lines."""
+    async with (
+        stdio_server() as (read_stream, write_stream),
+        anyio.create_task_group() as tasks,
+    ):
+        streams = ClientStreams(_SdkWriter(write_stream))
 
-    def __init__(self, read_stream: Any, write_stream: Any) -> None:
-        self._read_stream = read_stream
-        self._write_stream = write_stream
+        async def read() -> None:
+            async for item in read_stream:
+                if isinstance(item, SessionMessage):
+                    streams.read_stream.data_received(encode(item.message))
+            streams.read_stream.eof_received()
 
-    async def receive(self) -> SessionMessage | Exception | None:
-        try:
-            return await self._read_stream.receive()
-        except anyio.EndOfStream:
-            return None
+        tasks.start_soon(read)
+        yield streams
+        await write_stream.aclose()
+        tasks.cancel_scope.cancel()
 
-    async def send(self, message: SessionMessage) -> None:
-        await self._write_stream.send(message)
+
+class _SdkWriter(LineWriter):
+    """Writes lines to a write stream of the SDK."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__()
+        self._stream = stream
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.send(SessionMessage(jsonrpc_message_adapter.validate_json(data)))

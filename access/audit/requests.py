@@ -9,7 +9,6 @@ from typing import Any, Final, cast
 from mcp.server.auth.middleware.auth_context import auth_context_var
 from mcp.server.context import ServerRequestContext
 
-from ...sessions.errors import SessionError, StillRunning
 from ...sessions.journal.redaction import Redactor
 from ...sessions.json_codec import JSON
 from ...sessions.records import Principal
@@ -92,19 +91,6 @@ class RequestAudit:
 
 def _session(session: object) -> str | None:
     return session[:256] if isinstance(session, str) else None
-
-
-def outcome_of(result: JSON | BaseException) -> str:
-    """Return how a tool call ended, from its result or error: `still_running` for one that became a task."""
-    if isinstance(result, BaseException):
-        return result.code if isinstance(result, SessionError) else "error"
-    if result.get("resultType") == "task":
-        return StillRunning.code
-    if not result.get("isError"):
-        return "ok"
-    meta: object = result.get("_meta")
-    error: object = cast("JSON", meta).get("statehold/error") if isinstance(meta, dict) else None
-    return str(cast("JSON", error).get("code", "error")) if isinstance(error, dict) else "error"
 
 
 def _delegations() -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from ...sessions.errors import SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.records import LOCAL, Principal
 from ...sessions.registry import Registry
+from ...tools.processes.framing import LINE_LIMIT
 from ..asgi import cancel_when_left, has_disconnected, replay_messages, wait_disconnected
-from ..client_streams import LINE_LIMIT
 from .assertion import HEADER, Assertion, AssertionRefused, Assertions
 from .node_connection import ConnectionEnded
 from .node_messages import (

@@ -1,32 +1,24 @@
-"""Tool calls over HTTP: the bodies of requests, read once within a limit, those that may take the fast path, and their
-responses.
-"""
+"""Tool calls over HTTP: the bodies of requests, read once within a limit, and the responses to plain calls."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 import anyio
 from mcp.server.connection import Connection
-from mcp.server.session import ServerSession
-from mcp.shared.dispatcher import CallOptions
-from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from mcp.shared.transport_context import TransportContext
-from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError, RequestParamsMeta
+from mcp_types import CONNECTION_CLOSED, ErrorData, JSONRPCError
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ...sessions.json_codec import JSON, encode, loads
-from ...sessions.metrics.spans import SPANS
-from ...tools.upstream.transports.trace_context import is_tracing
+from ...sessions.json_codec import JSON, encode
 from ..asgi import has_disconnected, replay_messages, wait_disconnected
+from ..plain_calls import PlainCall, ToolCall
 from ..protocol.error_translation import invalid_request
-from ..sdk.access import RequestContext
 
 VERSION: Final = b"mcp-protocol-version"
 SESSION: Final = b"mcp-session-id"
@@ -47,7 +39,6 @@ _JSON_TYPES: Final = frozenset(
 _READ_HEADERS: Final = frozenset(
     (VERSION, SESSION, METHOD, NAME, b"accept", b"content-type", b"content-length")
 )
-_TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")
 
 Head = dict[bytes, bytes]
 """The headers of a POST. A request that has one twice that the fast path reads has no Head."""
@@ -63,20 +54,6 @@ class PlainRequest:
     send: Send
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A `tools/call` request."""
-
-    id: str | int
-    params: JSON
-    meta: JSON
-
-    @property
-    def progress_token(self) -> str | int | None:
-        value = self.meta.get("progressToken")
-        return value if isinstance(value, str | int) and not isinstance(value, bool) else None
-
-
 def read_head(scope: Scope) -> Head | None:
     """Return the headers of a POST that may take the fast path, None for any other."""
     headers: list[tuple[bytes, bytes]] = scope["headers"]
@@ -90,37 +67,6 @@ def read_head(scope: Scope) -> Head | None:
         return None
     is_plain = head.get(b"accept") in _ACCEPT_VALUES and head.get(b"content-type") in _JSON_TYPES
     return head if is_plain else None
-
-
-def parse_message(body: bytes) -> JSON | None:
-    """Return the JSON-RPC message of a body, None if the body is not certainly one."""
-    try:
-        document: object = loads(body)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(document, dict):
-        return None
-    message = cast("JSON", document)
-    return message if message.get("jsonrpc") == "2.0" else None
-
-
-def parse_call(message: JSON) -> ToolCall | None:
-    """Return the tool call of a message, None if the message is not certainly one, or if the SDK has to trace it."""
-    request_id, params = message.get("id"), message.get("params")
-    if isinstance(request_id, bool) or not isinstance(request_id, str | int):
-        return None
-    if message.get("method") != "tools/call" or not isinstance(params, dict):
-        return None
-    call_params = cast("JSON", params)
-    arguments: object = call_params.get("arguments", {})
-    if not isinstance(call_params.get("name"), str) or not isinstance(arguments, dict | None):
-        return None
-    meta: object = call_params.get("_meta", {})
-    if not isinstance(meta, dict) or is_tracing():
-        return None
-    if SPANS.exporter is None and any(key in meta for key in _TRACE_KEYS):
-        return None
-    return ToolCall(request_id, call_params, cast("JSON", meta))
 
 
 BODY_LIMIT: Final = 4 * 2**20
@@ -206,85 +152,22 @@ class AcceptedResponse:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class CallResponse:
-    """The response to one tool call. It lives until end(), and is the SDK's DispatchContext of the call.
-
-    Any task may send notifications; those after the answer are dropped. `scope` is the cancel scope of the call: a cancelled
-    call is answered with `cancel_error`, or not at all if that is None.
-    """
+class CallResponse(PlainCall):
+    """The response to one tool call. It lives until end()."""
 
     transport = _TRANSPORT
-    message_metadata = None
     headers: Headers = ()
     """Headers of the response besides those of its body."""
 
     def __init__(self, request: PlainRequest, call: ToolCall, connection: Connection) -> None:
+        super().__init__(call, connection, {}, Request(request.scope))
         self.request = request
-        self.request_id = call.id
         self.started_at = anyio.current_time()
         self.is_watched = False
-        self.scope = anyio.CancelScope()
-        self.cancel_error: ErrorData | None = None
-        self._call = call
-        self._connection = connection
         self._stream: anyio.Lock | None = None
         """The lock of the event stream; None until the first event, which makes the response a stream."""
         self._written_at = self.started_at
         self._watch_end: anyio.Event | None = None
-        self._is_ended = False
-
-    def create_context(self) -> RequestContext:
-        """Return the SDK's context of the request.
-
-        It refers to the response. A reference back would leave both, with the request, to the garbage collector.
-        """
-        call, connection = self._call, self._connection
-        meta = cast("RequestParamsMeta | None", call.params.get("_meta"))
-        return RequestContext(
-            session=ServerSession(self, connection, request_meta=meta),
-            lifespan_context=cast("Any", {}),
-            protocol_version=connection.protocol_version,
-            method="tools/call",
-            params=call.params,
-            request_id=call.id,
-            meta=meta,
-            request=Request(self.request.scope),
-        )
-
-    @property
-    def can_send_request(self) -> bool:
-        return False
-
-    @property
-    def cancel_requested(self) -> anyio.Event:
-        # Never set: the call is cancelled through `scope`.
-        return anyio.Event()
-
-    async def send_raw_request(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> JSON:
-        raise NoBackChannelError(method)
-
-    async def notify(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> None:
-        message: JSON = {"jsonrpc": "2.0", "method": method}
-        if params is not None:
-            message["params"] = dict(params)
-        await self._write(message)
-
-    async def progress(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
-        token = self._call.progress_token
-        if token is None:
-            return
-        params: JSON = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
-        await self.notify("notifications/progress", params)
 
     async def _write(self, item: JSON | bytes) -> None:
         """Send a message, or other bytes, in the event stream. Begins the stream first if necessary."""
@@ -309,14 +192,8 @@ class CallResponse:
         return encode_event(message)
 
     async def answer(self, result: JSON | ErrorData) -> None:
-        """End the response. Called once."""
-        message: JSON = {"jsonrpc": "2.0", "id": self.request_id}
-        status = 200
-        if isinstance(result, ErrorData):
-            status = self._status_of(result)
-            message["error"] = result.model_dump(mode="json", exclude_none=True)
-        else:
-            message["result"] = result
+        message = self._message_of(result)
+        status = self._status_of(result) if isinstance(result, ErrorData) else 200
         if self._stream is None:
             self._is_ended = True
             await self._send_whole(encode(message), status)
@@ -358,7 +235,6 @@ class CallResponse:
             tasks.cancel_scope.cancel()
 
     def end(self) -> None:
-        """End the response and watch(). Called when the call is over, whether it was answered or not."""
         self._is_ended = True
         if self._watch_end is not None:
             self._watch_end.set()
@@ -377,12 +253,9 @@ class CallResponse:
 
     def revoke(self) -> None:
         """End the call because the access of its caller is revoked."""
-        message = "The access of this caller was revoked"
-        self.cancel_error = ErrorData(code=CONNECTION_CLOSED, message=message)
-        self.scope.cancel()
+        self._cancel(CONNECTION_CLOSED, "The access of this caller was revoked")
 
     async def client_left(self) -> bool:
-        """Whether the client disconnected before the answer and cannot reconnect for it."""
         return await has_disconnected(self.request.receive)
 
     async def _send_pings(self, seconds: float) -> None:

@@ -14,25 +14,18 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Final, Protocol, cast
 
 import anyio
-import orjson
 from anyio.abc import TaskGroup
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    InboundModernRoute,
-    classify_inbound_request,
-    validate_mcp_param_headers,
-)
-from mcp_types import ErrorData
+from mcp.shared.inbound import validate_mcp_param_headers
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...access.claims import VerifiedCaller
 from ...sessions.json_codec import JSON
 from ..asgi import replay_messages
+from ..plain_calls import modern_connection, parse_call, parse_message
 from ..protocol.server import StateholdServer
-from ..sdk.access import request_connection
-from ..sdk.caller import DELIVERY_SCOPE, PIN_SCOPE
+from ..sdk.caller import PIN_SCOPE
 from .exchange import (
     METHOD,
     NAME,
@@ -43,8 +36,6 @@ from .exchange import (
     CallResponse,
     Head,
     PlainRequest,
-    parse_call,
-    parse_message,
     read_body,
     read_head,
 )
@@ -128,7 +119,12 @@ class FastPath:
             elif isinstance(response, AcceptedResponse):
                 await response.send(send)
             else:
-                await self._respond(response)
+                self._open_calls[response] = None
+                self._call_opened.set()
+                try:
+                    await response.respond(self._server)
+                finally:
+                    del self._open_calls[response]
 
     def _recognise(
         self, scope: Scope, receive: Receive, send: Send
@@ -154,33 +150,6 @@ class FastPath:
         elif self._legacy is not None:
             era = self._legacy.session(head, scope.get("user"))
         return None if era is None else (era, PlainRequest(head, scope, receive, send))
-
-    async def _respond(self, response: CallResponse) -> None:
-        context, is_delivered = response.create_context(), False
-        self._open_calls[response] = None
-        self._call_opened.set()
-        try:
-            answer: JSON | ErrorData | None = None
-            with response.scope:
-                try:
-                    answer = await self._server.call(context)
-                except MCPError as error:
-                    answer = error.error
-            if answer is not None:
-                carries_notice = DELIVERY_SCOPE in response.request.scope
-                is_delivered = not carries_notice or not await response.client_left()
-            else:
-                answer = response.cancel_error
-            if answer is not None:
-                await response.answer(answer)
-        except BaseException:
-            is_delivered = False
-            raise
-        finally:
-            if not is_delivered:
-                self._server.return_notice(context)
-            del self._open_calls[response]
-            response.end()
 
     def end_of(self, revoked: Container[str]) -> None:
         """End the calls of the principals with these keys. They are answered with an error."""
@@ -239,15 +208,9 @@ class ModernEra:
             for name, value in request.head.items()
             if name in (VERSION, METHOD, NAME) or name.startswith(PARAM)
         }
-        route = classify_inbound_request(message, headers=headers)
-        if not isinstance(route, InboundModernRoute) or not self._agrees(call.params, headers):
+        connection = modern_connection(message, headers)
+        if connection is None or not self._agrees(call.params, headers):
             return None
-        # The client's name is not validated: no code uses it, and that would cost more than all the other checks.
-        try:
-            capabilities = orjson.dumps(route.client_capabilities)
-        except TypeError:
-            return None
-        connection = request_connection(route.protocol_version, capabilities)
         return CallResponse(request, call, connection)
 
     def _agrees(self, params: JSON, headers: dict[str, str]) -> bool:

@@ -21,6 +21,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, is_version_at_least
 
 from ...sessions.errors import InvalidArgument
 from ...sessions.json_codec import JSON
+from ..plain_calls import ToolCall, parse_call
 from ..protocol.request_checks import refuse_unencodable
 from ..protocol.server import StateholdServer
 from ..sdk.http_sessions import TransportSessions, in_flight, open_transport, send_on
@@ -33,9 +34,7 @@ from .exchange import (
     Head,
     Headers,
     PlainRequest,
-    ToolCall,
     encode_event,
-    parse_call,
 )
 
 WITHDRAW_SECONDS: Final = 5.0
@@ -132,14 +131,6 @@ class LegacyResponse(CallResponse):
     def cancel(self) -> None:
         """End the call because its caller cancelled it."""
         self._cancel(REQUEST_CANCELLED, "Request cancelled")
-
-    def close(self) -> None:
-        """End the call because its session ends."""
-        self._cancel(CONNECTION_CLOSED, "Connection closed")
-
-    def _cancel(self, code: int, message: str) -> None:
-        self.cancel_error = ErrorData(code=code, message=message)
-        self.scope.cancel()
 
     def end(self) -> None:
         super().end()

@@ -7,7 +7,6 @@ from contextlib import suppress
 from importlib.metadata import version
 
 import anyio
-from mcp.server.runner import serve_dual_era_loop
 
 from ...access.config.types import ConfigError
 from ...sessions.concurrency import unwrap_group
@@ -87,13 +86,7 @@ async def _serve_client(
         tasks.start_soon(_request_opening, gateway, streams)
         tasks.start_soon(_watch_client, gateway, mcp_server, streams, shutdown)
         tasks.start_soon(_end, gateway, mcp_server, streams, shutdown)
-        await serve_dual_era_loop(
-            mcp_server,
-            streams.read_stream,
-            streams.write_stream,
-            lifespan_state={},
-            init_options=mcp_server.create_initialization_options(),
-        )
+        await streams.serve(mcp_server, {})
         tasks.cancel_scope.cancel()
     served.set()
 

@@ -19,7 +19,6 @@ from typing import Any, Final, cast
 import anyio
 
 from ...access.audit.recorder import OpenRequest
-from ...access.audit.requests import outcome_of
 from ...sessions.calls.hand_over import KEPT_SECONDS, OPEN_SECONDS, HandOver
 from ...sessions.calls.login_wait import log_in
 from ...sessions.calls.open_work import OpenWork
@@ -47,6 +46,7 @@ from ..sdk.caller import (
 )
 from .error_translation import translate_errors
 from .request_checks import LoginMissing, Requester, named_session, parked_call_state
+from .results import outcome_of
 
 GRACE_SECONDS: Final = 2.0
 """Seconds that a request waits for the end of its call before that becomes a task."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import orjson
 
 from ...sessions.attribution import NOTICE_MEMBER, NOTICE_META, notice_member
-from ...sessions.errors import ServiceUnavailable, SessionError
+from ...sessions.errors import ServiceUnavailable, SessionError, StillRunning
 from ...sessions.json_codec import JSON
 from ...tools.catalog import with_app_page
 from ...tools.own.own_tool import Outcome, OwnTool
@@ -231,3 +231,16 @@ def mark_request_state(result: JSON) -> JSON:
     """Return a result that asks for input, with its `requestState` (if any) marked as that of an upstream."""
     state: object = result.get("requestState")
     return {**result, "requestState": OUR_STATE + state} if isinstance(state, str) else result
+
+
+def outcome_of(result: JSON | BaseException) -> str:
+    """Return how a tool call ended, from its result or error: `still_running` for one that became a task."""
+    if isinstance(result, BaseException):
+        return result.code if isinstance(result, SessionError) else "error"
+    if result.get("resultType") == "task":
+        return StillRunning.code
+    if not result.get("isError"):
+        return "ok"
+    meta: object = result.get("_meta")
+    error: object = cast("JSON", meta).get(ERROR_META) if isinstance(meta, dict) else None
+    return str(cast("JSON", error).get("code", "error")) if isinstance(error, dict) else "error"

@@ -31,7 +31,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from ...access.audit.recorder import OpenRequest
-from ...access.audit.requests import RequestAudit, outcome_of
+from ...access.audit.requests import RequestAudit
 from ...sessions.calls.notices import CallDeferred
 from ...sessions.calls.request import RecordedAnswer, Request
 from ...sessions.calls.task_records import task_id
@@ -56,6 +56,7 @@ from ..sdk.caller import (
     COMMAND_SCOPE,
     DELIVERY_SCOPE,
     INSTANCE_META,
+    LINE_CALLS,
     NOTE_SCOPE,
     SESSION_META,
     Caller,
@@ -241,6 +242,8 @@ class StateholdServer(Server[dict[str, Any]]):
                 ctx = await self._text_arguments.parse(ctx, self._requester.naming(ctx))
             except SessionError as error:
                 return await self._error_result(ctx, error)
+        elif (line_calls := ctx.lifespan_context.get(LINE_CALLS)) is not None:
+            line_calls.open(ctx)
         return await self.call(ctx)
 
     async def _answer(self, ctx: RequestContext, call_next: CallNext) -> HandlerResult:
@@ -309,7 +312,7 @@ class StateholdServer(Server[dict[str, Any]]):
                     result = await run()
                 except OwnedByAnotherNode as owner:
                     result = await self._forwarder.forward(ctx, owner, run)
-                measure.outcome = outcome_of(result)
+                measure.outcome = results.outcome_of(result)
                 return result
             except RequestRefused as error:
                 raise MCPError(

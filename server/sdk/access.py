@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
-from mcp.shared._context_streams import create_context_streams
 from mcp.shared.dispatcher import Outbound
 
 RequestContext = ServerRequestContext[Any, Any]
@@ -28,4 +27,4 @@ def request_connection(version: str, capabilities: bytes) -> Connection:
     return Connection.from_envelope(version, None, orjson.loads(capabilities))
 
 
-__all__ = ["RequestContext", "create_context_streams", "outbound_of", "request_connection"]
+__all__ = ["RequestContext", "outbound_of", "request_connection"]

@@ -82,6 +82,8 @@ SESSION_SCOPE: Final = "statehold.forwarded_session"
 
 NOTE_SCOPE: Final = "statehold.note"
 """A line for a client over the local socket about the server that it got; it stands in the instructions."""
+LINE_CALLS: Final = "statehold.line_calls"
+"""The key in the lifespan state of a connection over lines for its plain calls; see line_calls.py."""
 COMMAND_SCOPE: Final = "statehold.command"
 """The key in the lifespan state of a connection of a command; see sockets/command.py."""
 

@@ -16,14 +16,13 @@ from typing import Any, Literal
 
 import anyio
 import anyio.to_thread
-from mcp.server.runner import serve_dual_era_loop
 from pydantic import ValidationError
 
 from ...sessions.errors import InvalidArgument, SessionError
 from ...sessions.json_codec import JSON
 from ...sessions.lifecycle import Status
 from ...sessions.records import LOCAL
-from ..client_streams import LINE_LIMIT, ClientStreams, LineMessages, client_streams
+from ..client_streams import ClientStreams, LineWriter
 from ..config.mistakes import Layer, describe
 from ..config.model import Config
 from ..gateway.gateway import Gateway
@@ -256,29 +255,19 @@ class LocalClients:
             self._left = anyio.Event()
 
     async def _serve_lines(self, connection: socket.socket, state: dict[str, Any]) -> None:
-        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=LINE_LIMIT)
-        # With a limit of 0, drain() waits until everything is written, so no message is lost at the end.
-        writer.transport.set_write_buffer_limits(0)
-
-        async def write(data: bytes) -> None:
-            writer.write(data)
-            await writer.drain()
-
-        with closing(writer):
-            async with client_streams(LineMessages(reader, write)) as streams:
-                await self._serve_streams(streams, state)
+        streams = ClientStreams(LineWriter())
+        transport, _ = await asyncio.get_running_loop().create_unix_connection(
+            lambda: streams.read_stream, sock=connection
+        )
+        streams.writer.connection_made(transport)
+        with closing(transport):
+            await self._serve_streams(streams, state)
 
     async def _serve_streams(self, streams: ClientStreams, state: dict[str, Any]) -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_client, streams, state)
             tasks.start_soon(self._end_when_drained, streams)
-            await serve_dual_era_loop(
-                self._mcp_server,
-                streams.read_stream,
-                streams.write_stream,
-                lifespan_state=state,
-                init_options=self._mcp_server.create_initialization_options(),
-            )
+            await streams.serve(self._mcp_server, state)
             tasks.cancel_scope.cancel()
 
     async def _watch_client(self, streams: ClientStreams, state: dict[str, Any]) -> None:

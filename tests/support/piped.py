@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -77,14 +77,16 @@ HELLO: list[JSON] = [
 
 
 @asynccontextmanager
-async def piped(config: Path, data: Path, *, as_installed: bool = False) -> AsyncGenerator[Pipes]:
-    """Run a stdio Statehold up to the end of its handshake."""
+async def piped(
+    config: Path, data: Path, *, as_installed: bool = False, hello: Sequence[JSON] = HELLO
+) -> AsyncGenerator[Pipes]:
+    """Run a stdio Statehold up to the end of its handshake, whose first message is a request with the id 0."""
     command = STATEHOLD if as_installed else statehold()
     command = [*command, "--config", str(config), "--data", str(data)]
     async with await anyio.open_process(command, stderr=subprocess.PIPE) as process:
         try:
             pipes = Pipes(process)
-            await pipes.send(*HELLO)
+            await pipes.send(*hello)
             await pipes.answer(0)
             yield pipes
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import json
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -24,7 +23,6 @@ from support.asgi import AsgiRequest
 from statehold.access.claims import VerifiedCaller
 from statehold.server.sdk.access import (
     RequestContext,
-    create_context_streams,
     outbound_of,
 )
 from statehold.server.sdk.caller import connection_of, is_modern
@@ -141,21 +139,6 @@ async def test_a_middleware_s_result_is_sent_as_it_is(mode: str) -> None:
     assert await called(serving(handle), mode) == [{"null": None, "unknown": {"deep": [None]}}] * 2
 
 
-async def test_a_context_stream_hands_over_the_context_of_the_sender() -> None:
-    """A handler runs in the sender's context, and so knows the token of each message."""
-    who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
-    send, receive = create_context_streams[str](1)
-    who.set("sender")
-    await send.send("hello")
-    who.set("receiver")
-    assert await receive.receive() == "hello"
-    context: contextvars.Context | None = getattr(receive, "last_context", None)
-    assert context is not None
-    assert context.run(who.get) == "sender"
-    await send.aclose()
-    await receive.aclose()
-
-
 async def test_serving_a_stream_does_not_enter_the_lifespan() -> None:
     """The gateway outlives each connection; `Server.run()` would open the lifespan once per connection."""
     entered: list[str] = []
@@ -166,8 +149,8 @@ async def test_serving_a_stream_does_not_enter_the_lifespan() -> None:
         yield {}
 
     server: Server[dict[str, Any]] = Server("seams", version="1", lifespan=lifespan)
-    to_server, server_read = create_context_streams[Any](0)
-    server_write, from_server = create_context_streams[Any](0)
+    to_server, server_read = anyio.create_memory_object_stream[Any]()
+    server_write, from_server = anyio.create_memory_object_stream[Any]()
     async with anyio.create_task_group() as tasks:
 
         async def serve() -> None:
