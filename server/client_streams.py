@@ -15,6 +15,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from ..tools.processes.framing import LINE_LIMIT, ClosingStream, LineReader, encode
+from ..tools.processes.piped_process import LONG_LINE, widen_pipe
 from .line_calls import LineCalls
 from .protocol.error_translation import invalid_request, refusal
 from .protocol.server import StateholdServer
@@ -38,6 +39,7 @@ class LineWriter(asyncio.BaseProtocol):
         self._can_write.set()
         self.unread = 0
         """The lines that wait until the client has read the earlier ones."""
+        self._is_wide = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.WriteTransport, transport)
@@ -56,6 +58,9 @@ class LineWriter(asyncio.BaseProtocol):
     async def write(self, data: bytes) -> None:
         """Write a line and return when everything is written. A cancelled write is completed later."""
         if self.transport is not None and not self.transport.is_closing():
+            if len(data) > LONG_LINE and not self._is_wide:
+                self._is_wide = True
+                widen_pipe(self.transport)
             self.transport.write(data)
             self.unread += 1
             try:

@@ -207,7 +207,7 @@ class LoggedPipe(asyncio.ReadTransport):
     """A read transport over a pipe. It owns the descriptor, from the first read until the end of the pipe or close()."""
 
     def __init__(self, pipe: PipeEnd, log: CallLog, protocol: asyncio.Protocol) -> None:
-        super().__init__()
+        super().__init__({"pipe": pipe})
         self._loop = asyncio.get_running_loop()
         self._fd = pipe.fileno()
         self._log = log

@@ -33,6 +33,7 @@ from mcp_types import (
 from ...sessions.json_codec import JSON
 from .call_log import CallLog
 from .decoding import QUOTED_START, decode, find_quoted
+from .piped_process import LONG_LINE, widen_pipe
 
 LINE_LIMIT: Final = 64 << 20
 """Bytes of one message of a client or node at most; a longer one ends the connection."""
@@ -159,6 +160,7 @@ class LineReader(MessageStream, asyncio.Protocol):
         self._queue: deque[bytes] = deque()
         self._queue_size = 0
         self._is_paused = False
+        self._is_wide = False
         self._burst_size = 0
         self._waiter: asyncio.Future[None] | None = None
         self._discarding = False
@@ -192,6 +194,9 @@ class LineReader(MessageStream, asyncio.Protocol):
 
     def _add_partial(self, data: bytes) -> None:
         self._partial_size += len(data)
+        if self._partial_size > LONG_LINE and not self._is_wide and self._transport is not None:
+            self._is_wide = True
+            widen_pipe(self._transport)
         if self._partial_size <= self._line_bytes:
             self._partial.append(data)
             return

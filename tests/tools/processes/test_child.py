@@ -163,6 +163,17 @@ async def test_unread_messages_stop_the_reading() -> None:
     await child.aclose()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have pipes of one size")
+async def test_a_pipe_holds_more_after_a_long_line() -> None:
+    tell_size = "tell(size=fcntl.fcntl(1, fcntl.F_GETPIPE_SZ));"
+    child = await start_child(
+        TELL + f"import fcntl; {tell_size} tell(x='y' * 300_000); {tell_size} time.sleep(3600)"
+    )
+    before, _, after = [(await receive_notification(child)).params or {} for _ in range(3)]
+    assert before["size"] < after["size"] == 2**20
+    await child.aclose()
+
+
 async def test_a_result_is_handed_over_after_all_earlier_messages_only() -> None:
     reader, taken = StdoutReader(2**20, pytest.fail), dict[int, Any]()
 
