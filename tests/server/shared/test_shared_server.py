@@ -21,7 +21,7 @@ from support.piped import HELLO, Pipes
 from support.selection import matrix
 from support.shared_clients import SharedClients
 from support.task_client import ENDED, TASKS, VERSION, Gate
-from support.waiting import until
+from support.waiting import until, until_blocking
 
 from statehold.server.exit_codes import FAILURE, OK, USAGE
 from statehold.server.shared.folder import LOG_BYTES
@@ -306,7 +306,8 @@ def test_a_server_that_cannot_start_gives_its_reason(shared: SharedClients, sett
     assert "nodes in the data folder cannot be used" in line
     shared.data.joinpath("nodes").unlink()
     assert shared.run("--ephemeral").returncode == FAILURE
-    assert shared.servers() == []
+    # A client ends with the report of the server, which may come before its process has ended.
+    until_blocking(lambda: shared.servers() == [])
 
 
 @pytest.mark.thorough

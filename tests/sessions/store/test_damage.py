@@ -122,7 +122,7 @@ async def test_damage_that_only_a_check_finds_is_set_aside_before_the_first_requ
 @pytest.mark.parametrize(
     "root",
     matrix(
-        *("journal", "session", "receipt", "node"),
+        *("journal", "session", "receipt_started", "node"),
         *("journal_started", "sqlite_autoindex_journal_1"),
     ),
 )
