@@ -83,7 +83,7 @@ def _busy_cores(seconds: float) -> float:
     before = psutil.cpu_times()
     time.sleep(seconds)
     after = psutil.cpu_times()
-    # What a hypervisor takes away is neither idle nor waiting for a disk, so it counts as busy.
+    # A hypervisor takes time that is neither idle nor a wait for a disk, so that time counts as busy.
     idle = sum(
         getattr(after, kind, 0.0) - getattr(before, kind, 0.0) for kind in ("idle", "iowait")
     )

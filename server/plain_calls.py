@@ -25,7 +25,7 @@ from ..sessions.metrics.spans import SPANS
 from ..tools.upstream.transports.trace_context import is_tracing
 from .protocol.server import StateholdServer
 from .sdk.access import RequestContext, request_connection
-from .sdk.caller import DELIVERY_SCOPE
+from .sdk.caller import DELIVERY_SCOPE, progress_params
 
 _TRACE_KEYS: Final = ("traceparent", "tracestate", "baggage")
 
@@ -214,11 +214,7 @@ class PlainCall:
         token = self._call.progress_token
         if token is None:
             return
-        params: JSON = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
+        params = progress_params(token, progress, total, message)
         await self.notify("notifications/progress", params)
 
     async def _write(self, item: JSON) -> None:

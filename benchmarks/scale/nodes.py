@@ -20,6 +20,7 @@ from statehold.sessions.store.sql import SQLStore
 from statehold.sessions.transitions.expiry import SWEEP_SECONDS
 
 from ..asking import Asking
+from ..forwarding import CLUSTER, KEY
 from ..gateways import http_server, statehold, statehold_config
 from ..plan import QUICK, Plan
 from ..processes import cpu_seconds, free_port
@@ -31,13 +32,6 @@ from .requests import Opened, join, sweep
 CALLS_PER_SECOND: Final = 34
 """Calls of a node at the peak of docs/operate/scale.md, with 100 live sessions."""
 LEASE_SECONDS: Final = 10.0
-CLUSTER: Final = """\
-[store]
-url = "{url}"
-[cluster]
-enabled = true
-keys = ["0123456789-a-key-of-the-measurements"]
-"""
 
 
 async def measure(plan: Plan) -> Table:
@@ -99,7 +93,7 @@ class _Counter:
 
 async def _measure_server(plan: Plan, table: Table, url: str, counter: _Counter) -> None:
     folder, port = plan.folder / "nodes", free_port()
-    config = statehold_config(folder, QUICK, head=CLUSTER.format(url=url))
+    config = statehold_config(folder, QUICK, head=CLUSTER.format(url=url, key=KEY))
     with http_server(statehold(folder / "data", config, "serve", "--port", str(port)), folder):
         async with Asking(port) as asking:
             session = (await asking.first("session_create", {}))["session_id"]

@@ -39,6 +39,7 @@ from ..sdk.caller import (
     PRINCIPAL_SCOPE,
     SESSION_SCOPE,
     SHAREE_SCOPE,
+    progress_params,
 )
 
 MAX_NOTICES: Final = 256
@@ -94,11 +95,7 @@ class _RequestChannel:
         token = meta.get("progressToken")
         if token is None:
             return
-        params: JSON = {"progressToken": token, "progress": progress}
-        if total is not None:
-            params["total"] = total
-        if message is not None:
-            params["message"] = message
+        params = progress_params(token, progress, total, message)
         await self.notify("notifications/progress", params)
 
 

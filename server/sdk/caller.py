@@ -359,3 +359,11 @@ def is_modern(ctx: RequestContext) -> bool:
 def is_forwarded(ctx: RequestContext) -> bool:
     """Whether another node has forwarded a request."""
     return ctx.request is not None and PRINCIPAL_SCOPE in ctx.request.scope
+
+
+def progress_params(
+    token: str | int, progress: float, total: float | None, message: str | None
+) -> JSON:
+    """Return the parameters of `notifications/progress` for a request with this progress token."""
+    params = {"progressToken": token, "progress": progress, "total": total, "message": message}
+    return {key: value for key, value in params.items() if value is not None}

@@ -11,7 +11,7 @@ from ...sessions.services import ToolSpec
 from .config import BrowserConfig
 
 FILE: Final = Path(__file__).with_suffix(".json")
-"""What toolset() offers with every capability; tests/tools/browser/tools/test_tool_list.py writes it."""
+"""It has the tools of toolset() with every capability; tests/tools/browser/tools/test_tool_list.py writes it."""
 
 
 def enabled_toolsets(config: BrowserConfig, *, logins: bool = False) -> set[str]:
